@@ -1,0 +1,31 @@
+"""Recurrent cells: each is its step, written so that its linear maps are visible."""
+
+from kronline.cells.base import Cell, LinearCell, Opaque, UnitCell
+from kronline.cells.gru import GRU, ResetBeforeGRU
+from kronline.cells.init import GateBias, Init, Normal, Orthogonal, Weight, gate_bias
+from kronline.cells.lstm import LSTM
+from kronline.cells.rhn import RHN, DeepRHN
+from kronline.cells.stack import Embedded, Stack
+from kronline.cells.tanh import LeakyTanh, Tanh
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RHN",
+    "Cell",
+    "DeepRHN",
+    "Embedded",
+    "GateBias",
+    "Init",
+    "LeakyTanh",
+    "LinearCell",
+    "Normal",
+    "Opaque",
+    "Orthogonal",
+    "ResetBeforeGRU",
+    "Stack",
+    "Tanh",
+    "UnitCell",
+    "Weight",
+    "gate_bias",
+]

@@ -1,0 +1,75 @@
+"""GRU, in both of its forms."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import sigmoid
+from jaxtyping import Array, Float
+
+from kronline.cells.base import Input, Linear, LinearCell, State, UnitCell, encode
+from kronline.cells.init import Init, Normal, Weight
+
+
+@dataclass(frozen=True)
+class GRU(UnitCell):
+    """Reset-after GRU: `c = tanh(z_x + σ(r)·z_h)`, `h' = (1−σ(u))·c + σ(u)·h`. Unit-wise.
+
+    z_x meets the input and the bias only, z_h the state only: two masked maps.
+    """
+
+    gates: ClassVar[tuple[str, ...]] = ("r", "u", "x", "h")
+
+    def mask(self) -> np.ndarray:
+        """(m, r): the candidate's two maps split ĥ between them."""
+        rows = self.hidden + self.inputs + int(self.bias)
+        mask = np.ones((rows, 4))
+        mask[: self.hidden, 2] = 0
+        mask[self.hidden :, 3] = 0
+        return mask
+
+    def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
+        """One unit."""
+        r, u, x, h = z
+        candidate = jnp.tanh(x + sigmoid(r) * h)
+        return (1 - sigmoid(u)) * candidate + sigmoid(u) * s[0]
+
+
+@dataclass(frozen=True)
+class ResetBeforeGRU(LinearCell):
+    """The first published GRU: `c = tanh([σ(r)·h, x, 1] W_c)`, `h' = (1−σ(u))·c + σ(u)·h`.
+
+    The reset gate acts before the candidate's matrix, so that r's weights touch every unit: outside
+    the paper's Lemma 1, and still exactly unbiased with two Kronecker pairs.
+    """
+
+    hidden: int
+    inputs: int
+    bias: bool = field(default=True, kw_only=True)
+    init_weights: Init = field(default=Normal(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "inputs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ResetBeforeGRU needs {name} >= 1, got {getattr(self, name)}")
+
+    @property
+    def size(self) -> int:
+        """`N = n`."""
+        return self.hidden
+
+    def weights(self) -> dict[str, Weight]:
+        """The gates' matrix and the candidate's."""
+        rows = (self.hidden, self.inputs, self.bias)
+        return {
+            "gates": Weight(*rows, ("r", "u"), self.hidden),
+            "candidate": Weight(*rows, ("c",), self.hidden),
+        }
+
+    def forward(self, linear: Linear, s: State, x: Input) -> State:
+        """Two linear maps, the second of features that depend on the first."""
+        rest = (encode(x, self.inputs), *((jnp.ones(1, s.dtype),) if self.bias else ()))
+        r, u = sigmoid(linear("gates", s, *rest))
+        candidate = jnp.tanh(linear("candidate", r * s, *rest)[0])
+        return (1 - u) * candidate + u * s

@@ -1,0 +1,105 @@
+"""Initialisations of a cell's weights: an argument of every cell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The shape of one weight matrix, (m, r, n), by the meaning of its rows and columns."""
+
+    recurrent: int  # rows that meet the state
+    inputs: int  # rows that meet the input
+    bias: bool  # a last row that meets the constant 1
+    gates: tuple[str, ...]  # r linear maps, by name
+    units: int  # n
+    mask: np.ndarray | None = None  # (m, r): 0 where a weight does not exist
+
+    @property
+    def rows(self) -> int:
+        """`m`."""
+        return self.recurrent + self.inputs + int(self.bias)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(m, r, n)`."""
+        return self.rows, len(self.gates), self.units
+
+
+class Init(Protocol):
+    """Draws the values of one weight matrix."""
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+
+
+@dataclass(frozen=True)
+class Normal:
+    """All weights, biases included, from N(0, std²). The paper's group used std = 0.01."""
+
+    std: float = 0.01
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+        return self.std * jax.random.normal(key, w.shape, dtype)
+
+
+@dataclass(frozen=True)
+class Orthogonal:
+    """Recurrent rows orthogonal for each gate (times `scale`), inputs N(0, 1/d), bias zero."""
+
+    scale: float = 1.0
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+        k_rec, k_in = jax.random.split(key)
+        parts = []
+        if w.recurrent:
+            orthogonal = jax.nn.initializers.orthogonal(self.scale)
+            keys = jax.random.split(k_rec, len(w.gates))
+            blocks = [orthogonal(k, (w.recurrent, w.units), dtype) for k in keys]
+            parts.append(jnp.stack(blocks, axis=1))
+        shape = (w.inputs, len(w.gates), w.units)
+        parts.append(jax.random.normal(k_in, shape, dtype) / max(w.inputs, 1) ** 0.5)
+        parts.append(jnp.zeros((int(w.bias), len(w.gates), w.units), dtype))
+        return jnp.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class GateBias:
+    """Another initialisation, with constants added to the biases of named gates.
+
+    Example: `LSTM(64, 50, init=gate_bias(Orthogonal(), f=1.0))`.
+    """
+
+    base: Init
+    offsets: tuple[tuple[str, float], ...]
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+        W = self.base(key, w, dtype)
+        for gate, offset in self.offsets:
+            if gate in w.gates:
+                W = W.at[-1, w.gates.index(gate)].add(offset)
+        return W
+
+    def check(self, weights: Iterable[Weight]) -> None:
+        """Every named gate must be there, with a bias."""
+        gates = [gate for w in weights if w.bias for gate in w.gates]
+        for gate, _ in self.offsets:
+            if gate not in gates:
+                raise ValueError(
+                    f"gate_bias needs gates that the cell has, with bias=True, got {gate!r}; "
+                    f"gates with a bias here: {', '.join(gates) or 'none'}"
+                )
+
+
+def gate_bias(base: Init = Normal(), **offsets: float) -> GateBias:  # noqa: B008
+    """`base`, with constants added to the biases of named gates: `gate_bias(f=1.0)`."""
+    return GateBias(base, tuple(sorted(offsets.items())))

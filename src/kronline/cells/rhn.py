@@ -1,0 +1,90 @@
+"""Recurrent Highway Networks (Zilly et al., 2016): the paper's one-layer cell, and depth L."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+from jax.nn import sigmoid
+from jaxtyping import Array, Float
+
+from kronline.cells.base import Input, Linear, LinearCell, State, UnitCell, encode
+from kronline.cells.init import Init, Normal, Weight
+
+Activation = Literal["sigmoid", "tanh"]
+
+
+def _highway(z: Array, h: Array, activation: Activation) -> Array:
+    """`h' = g·t + h·(1−t)`, elementwise; z holds the candidate's and the transform gate's z."""
+    # the paper's stand-in for tanh(z) is 2σ(z) − 1 (footnote 1)
+    g = jnp.tanh(z[0]) if activation == "tanh" else 2 * sigmoid(z[0]) - 1
+    t = sigmoid(z[1])
+    return g * t + h * (1 - t)
+
+
+def _check_activation(activation: str) -> None:
+    if activation not in ("sigmoid", "tanh"):
+        raise ValueError(f"activation must be 'sigmoid' (2σ(z)−1) or 'tanh', got {activation!r}")
+
+
+@dataclass(frozen=True)
+class RHN(UnitCell):
+    """The paper's RHN of depth one: `g = 2σ(z1) − 1`, `t = σ(z2)`, `h' = g·t + h·(1−t)`.
+
+    Args:
+        activation: "sigmoid" for the paper's 2σ(z)−1, "tanh" for the usual one.
+    """
+
+    activation: Activation = field(default="sigmoid", kw_only=True)
+    gates: ClassVar[tuple[str, ...]] = ("g", "t")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_activation(self.activation)
+
+    def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
+        """One unit."""
+        return _highway(z, s[0], self.activation)
+
+
+@dataclass(frozen=True)
+class DeepRHN(LinearCell):
+    """An RHN of recurrence depth L: a parameter touches many units within one step.
+
+    Outside the paper's Lemma 1, and still exactly unbiased with one Kronecker pair a layer. The
+    input enters at the first layer only.
+    """
+
+    hidden: int
+    inputs: int
+    depth: int = 2
+    bias: bool = field(default=True, kw_only=True)
+    activation: Activation = field(default="sigmoid", kw_only=True)
+    init_weights: Init = field(default=Normal(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_activation(self.activation)
+        for name in ("hidden", "inputs", "depth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"DeepRHN needs {name} >= 1, got {getattr(self, name)}")
+
+    @property
+    def size(self) -> int:
+        """`N = n`."""
+        return self.hidden
+
+    def weights(self) -> dict[str, Weight]:
+        """One matrix a layer."""
+        return {
+            f"layer{d}": Weight(
+                self.hidden, 0 if d else self.inputs, self.bias, ("g", "t"), self.hidden
+            )
+            for d in range(self.depth)
+        }
+
+    def forward(self, linear: Linear, s: State, x: Input) -> State:
+        """L highway layers; each reads the one before it."""
+        one = (jnp.ones(1, s.dtype),) if self.bias else ()
+        for d in range(self.depth):
+            x_piece = () if d else (encode(x, self.inputs),)
+            s = _highway(linear(f"layer{d}", s, *x_piece, *one), s, self.activation)
+        return s

@@ -1,0 +1,133 @@
+"""Cells made of cells: a stack of layers, a trained input embedding."""
+
+from dataclasses import dataclass, field
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.cells.base import Input, Linear, LinearCell, Piece, State, encode
+from kronline.cells.init import Init, Normal, Weight
+
+
+def _within(prefix: str, linear: Linear) -> Linear:
+    """`linear` for a cell inside another: its weights' names get a prefix."""
+    return lambda name, *pieces: linear(f"{prefix}.{name}", *pieces)
+
+
+@dataclass(frozen=True)
+class Stack(LinearCell):
+    """Layers, each fed by the new output of the one below; the readout sees the top.
+
+    Example: `Stack((RHN(64, 50), RHN(64, 64)))`.
+    """
+
+    layers: tuple[LinearCell, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+        if not self.layers:
+            raise ValueError("Stack needs at least one layer, got none")
+        for layer in self.layers:
+            if not isinstance(layer, LinearCell):
+                raise TypeError(
+                    f"Stack needs cells whose linear maps are visible (LinearCell), got "
+                    f"{type(layer).__name__}"
+                )
+        for below, above in zip(self.layers, self.layers[1:], strict=False):
+            if above.inputs != below.outputs:
+                raise ValueError(
+                    f"each layer's inputs must equal the outputs of the one below: needed "
+                    f"inputs={below.outputs}, got inputs={above.inputs}"
+                )
+
+    @property
+    def inputs(self) -> int:  # type: ignore[override]
+        """As the lowest layer."""
+        return self.layers[0].inputs
+
+    @property
+    def size(self) -> int:
+        """The states of all layers, one after another."""
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def outputs(self) -> int:
+        """As the top layer."""
+        return self.layers[-1].outputs
+
+    def weights(self) -> dict[str, Weight]:
+        """Every layer's."""
+        return {
+            f"layer{i}.{name}": w
+            for i, layer in enumerate(self.layers)
+            for name, w in layer.weights().items()
+        }
+
+    def initialiser(self, name: str) -> Init:
+        """As the layer says."""
+        prefix, inner = name.split(".", 1)
+        return self.layers[int(prefix.removeprefix("layer"))].initialiser(inner)
+
+    def output(self, s: State) -> Float[Array, " h"]:
+        """The top layer's output."""
+        return self.layers[-1].output(s[-self.layers[-1].size :])
+
+    def forward(self, linear: Linear, s: State, x: Input) -> State:
+        """From the bottom up, within one step."""
+        new, at = [], 0
+        for i, layer in enumerate(self.layers):
+            mine = layer.forward(_within(f"layer{i}", linear), s[at : at + layer.size], x)
+            at += layer.size
+            new.append(mine)
+            x = layer.output(mine)
+        return jnp.concatenate(new)
+
+
+@dataclass(frozen=True)
+class Embedded(LinearCell):
+    """A cell behind a trained embedding of its input: `e = x E`, then the cell's step on e.
+
+    Example: `Embedded(LSTM(64, 16), inputs=10_000)` for ten thousand symbols as 16 numbers each.
+    """
+
+    cell: LinearCell
+    inputs: int
+    init_weights: Init = field(default=Normal(0.1), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cell, LinearCell):
+            raise TypeError(
+                f"Embedded needs a cell whose linear maps are visible (LinearCell), got "
+                f"{type(self.cell).__name__}"
+            )
+        if self.inputs < 1:
+            raise ValueError(f"Embedded needs inputs >= 1, got {self.inputs}")
+
+    @property
+    def size(self) -> int:
+        """As the cell inside."""
+        return self.cell.size
+
+    @property
+    def outputs(self) -> int:
+        """As the cell inside."""
+        return self.cell.outputs
+
+    def weights(self) -> dict[str, Weight]:
+        """The embedding and the cell's."""
+        inner = {f"cell.{name}": w for name, w in self.cell.weights().items()}
+        return {"embedding": Weight(0, self.inputs, False, ("e",), self.cell.inputs), **inner}
+
+    def initialiser(self, name: str) -> Init:
+        """The embedding's own, or as the cell says."""
+        prefix, _, inner = name.partition(".")
+        return self.cell.initialiser(inner) if prefix == "cell" else self.init_weights
+
+    def output(self, s: State) -> Float[Array, " h"]:
+        """As the cell inside."""
+        return self.cell.output(s)
+
+    def forward(self, linear: Linear, s: State, x: Input) -> State:
+        """Embed, then step."""
+        piece: Piece = encode(x, self.inputs)
+        return self.cell.forward(_within("cell", linear), s, linear("embedding", piece)[0])

@@ -1,0 +1,34 @@
+"""Tanh RNN, and its leaky form."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.cells.base import UnitCell
+
+
+@dataclass(frozen=True)
+class Tanh(UnitCell):
+    """`h' = tanh(ĥ W)`."""
+
+    def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
+        """One unit."""
+        return jnp.tanh(z[0])
+
+
+@dataclass(frozen=True)
+class LeakyTanh(UnitCell):
+    """`h' = (1−α) h + α tanh(ĥ W)`."""
+
+    leak: float = 0.3  # α
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.leak <= 1:
+            raise ValueError(f"LeakyTanh needs 0 < leak <= 1, got {self.leak}")
+
+    def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
+        """One unit."""
+        return (1 - self.leak) * s[0] + self.leak * jnp.tanh(z[0])

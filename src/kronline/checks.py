@@ -1,0 +1,140 @@
+"""What users hand in, checked before anything is compiled: what was needed, what came, the fix.
+
+Shapes and types are always checked; values only where they are known, that is outside of a
+caller's own `jit`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kronline.cells.base import Cell
+from kronline.readout import Readout
+
+
+def values(a: Any) -> np.ndarray | None:
+    """The numbers in `a`, or None where it is being traced."""
+    return None if isinstance(a, jax.core.Tracer) else np.asarray(a)
+
+
+def integer(a: Any) -> bool:
+    """Whether `a` holds integers."""
+    return bool(jnp.issubdtype(a.dtype, jnp.integer))
+
+
+def floating(a: Any) -> bool:
+    """Whether `a` holds real numbers."""
+    return bool(jnp.issubdtype(a.dtype, jnp.floating))
+
+
+def array(name: str, a: Any) -> Any:
+    """`a` with a shape and a dtype, or a clear error."""
+    if hasattr(a, "shape") and hasattr(a, "dtype"):
+        return a
+    try:
+        out = np.asarray(a)
+    except ValueError as e:
+        raise ValueError(f"{name} must be an array, got a ragged {type(a).__name__}") from e
+    if out.dtype == object:
+        raise TypeError(f"{name} must be an array of numbers, got {type(a).__name__}")
+    return out
+
+
+def symbols(name: str, a: Any, shape: tuple[int, ...], below: int) -> None:
+    """Integers of the given shape in 0..below-1."""
+    _shape(name, a, shape, "one symbol a step and lane")
+    if (v := values(a)) is not None and v.size and (v.min() < 0 or v.max() >= below):
+        bad = v[(v < 0) | (v >= below)][0]
+        raise ValueError(
+            f"{name} must hold symbols 0..{below - 1}, got {bad}; map your symbols to that range, "
+            "or build the cell and readout for more of them"
+        )
+
+
+def vectors(name: str, a: Any, shape: tuple[int, ...]) -> None:
+    """Finite real numbers of the given shape."""
+    _shape(name, a, shape, "one vector a step and lane")
+    finite(name, a)
+
+
+def finite(name: str, a: Any) -> None:
+    """No NaN and no infinity."""
+    if (v := values(a)) is not None and floating(v) and not np.isfinite(v).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(v))[0])
+        raise ValueError(
+            f"{name} must be finite, got {v[where]} at index {where}; clean the data, or give such "
+            "steps a loss weight of 0 and a finite value"
+        )
+
+
+def _shape(name: str, a: Any, shape: tuple[int, ...], meaning: str) -> None:
+    if tuple(a.shape) != shape:
+        raise ValueError(f"{name} needs shape {shape} ({meaning}), got {tuple(a.shape)}")
+
+
+def stream(cell: Cell, x: Any, lead: tuple[int, ...]) -> Any:
+    """Inputs: symbols of shape `lead`, or vectors of shape `(*lead, inputs)`."""
+    x = array("x", x)
+    if integer(x):
+        symbols("x", x, lead, cell.inputs)
+    elif floating(x):
+        vectors("x", x, (*lead, cell.inputs))
+    else:
+        raise TypeError(
+            f"x must hold symbols (integers) or vectors (floats), got dtype {x.dtype}; convert it"
+        )
+    return x
+
+
+def targets(readout: Readout, y: Any, lead: tuple[int, ...]) -> Any:
+    """Targets, as the readout needs them."""
+    if readout.targets == "any":
+        y = jax.tree.map(lambda a: array("y", a), y)
+        for a in jax.tree.leaves(y):
+            if tuple(a.shape[: len(lead)]) != lead:
+                raise ValueError(f"y needs leading axes {lead} (steps, lanes), got {a.shape}")
+            finite("y", a)
+        return y
+    y = array("y", y)
+    if readout.targets == "symbols":
+        if not integer(y):
+            raise TypeError(f"y must hold symbols (integers) for this readout, got {y.dtype}")
+        symbols("y", y, lead, readout.outputs)
+    else:
+        if not (integer(y) or floating(y)):
+            raise TypeError(f"y must hold real numbers for this readout, got {y.dtype}")
+        vectors("y", y, (*lead, readout.outputs))
+    return y
+
+
+def flags(name: str, a: Any, lead: tuple[int, ...]) -> Any:
+    """Resets: booleans a step and lane; None: nowhere."""
+    if a is None:
+        return np.zeros(lead, bool)
+    a = array(name, a)
+    if a.dtype != bool:
+        raise TypeError(f"{name} must hold booleans, got dtype {a.dtype}; use {name}.astype(bool)")
+    _shape(name, a, lead, "one flag a step and lane")
+    return a
+
+
+def weights(a: Any, lead: tuple[int, ...], dtype: Any) -> Any:
+    """Loss weights a step and lane; None: all one."""
+    if a is None:
+        return np.ones(lead, dtype)
+    a = array("weight", a)
+    _shape("weight", a, lead, "one loss weight a step and lane")
+    finite("weight", a)
+    return a
+
+
+def given_noise(noise: Any, like: Any) -> Any:
+    """Noise handed in, against what the estimator draws."""
+    want, got = jax.tree.structure(like), jax.tree.structure(noise)
+    if want != got:
+        raise ValueError(f"noise needs the structure {want}, got {got}; see learner.draws(lanes)")
+    for w, g in zip(jax.tree.leaves(like), jax.tree.leaves(noise), strict=True):
+        _shape("noise", g, tuple(w.shape), "as learner.draws(lanes) says, one a segment")
+    return noise

@@ -1,0 +1,66 @@
+"""Gradients that stay factored until lanes and steps are summed.
+
+Most gradients here are sums of outer products, `Σ_p left_p ⊗ right_p`. Written out per lane they
+would cost lanes × |W| numbers; kept as factors, the sum over lanes, steps and terms is one matrix
+product (`total`), made in one place (`lanes.py`).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Grads = Any  # a pytree in the shape of the parameters; leaves are arrays or `Outer`
+
+
+class Outer(NamedTuple):
+    """`Σ_p left[p] ⊗ right[p]`: a gradient of the shape (m, *o), as factors."""
+
+    left: Float[Array, "*lanes p m"]
+    right: Float[Array, "..."]
+
+
+def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
+    """One term, `left ⊗ right`."""
+    return Outer(left[None], right[None])
+
+
+def _is_leaf(g: Any) -> bool:
+    return g is None or isinstance(g, Outer)
+
+
+def dense(g: Any) -> Array:
+    """The gradient of one lane, written out."""
+    if isinstance(g, Outer):
+        return jnp.tensordot(g.left, g.right, axes=(0, 0))
+    return g
+
+
+def add(a: Grads, b: Grads) -> Grads:
+    """`a + b`; outer products are listed side by side, not multiplied out."""
+
+    def leaf(x: Any, y: Any) -> Any:
+        if isinstance(x, Outer) and isinstance(y, Outer):
+            return Outer(*(jnp.concatenate(pair) for pair in zip(x, y, strict=True)))
+        return dense(x) + dense(y)
+
+    return jax.tree.map(leaf, a, b, is_leaf=_is_leaf)
+
+
+def total(grads: Grads) -> Grads:
+    """Sum over a leading lane axis: one product per weight matrix."""
+
+    def leaf(g: Any) -> Array:
+        if isinstance(g, Outer):
+            left = g.left.reshape(-1, g.left.shape[-1])
+            right = g.right.reshape(-1, *g.right.shape[g.left.ndim - 1 :])
+            return jnp.tensordot(left, right, axes=(0, 0))
+        return g.sum(0)
+
+    return jax.tree.map(leaf, grads, is_leaf=_is_leaf)
+
+
+def written_out(grads: Grads) -> Grads:
+    """All leaves of one lane's gradient as arrays."""
+    return jax.tree.map(dense, grads, is_leaf=_is_leaf)

@@ -1,0 +1,301 @@
+"""One step of a cell to first order: `ds' = H ds + F dθ`, never denser than it must be.
+
+A weight matrix that enters the step only as `z = feats @ W` gives, exactly, `∂s'/∂W = feats ⊗ M`
+with `M = ∂s'/∂z` (the paper's Lemma 1, freed from its restriction to unit-wise cells). `Kronecker`
+holds these groups and H; `Opaque` is for cells whose weights enter in any other way: it only
+multiplies by H and F.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.grads import Grads, outer
+
+Vector = Float[Array, " N"]
+
+
+class Sensitivity(ABC):
+    """`M = ∂s'/∂z`, of shape (N, r, n): how the new state moves with one group's z."""
+
+    @abstractmethod
+    def vm(self, d: Vector) -> Float[Array, "r n"]:
+        """`d M`."""
+
+    @abstractmethod
+    def norm2(self) -> Float[Array, ""]:
+        """`‖M‖²`."""
+
+    @abstractmethod
+    def inner(self, A: Float[Array, "N r n"]) -> Float[Array, ""]:
+        """`⟨A, M⟩`."""
+
+    @abstractmethod
+    def added(self, A: Float[Array, "N r n"], c: Float[Array, ""]) -> Float[Array, "N r n"]:
+        """`A + c M`."""
+
+    @abstractmethod
+    def dense(self) -> Float[Array, "N r n"]:
+        """M, written out."""
+
+
+@dataclass(frozen=True)
+class DenseM(Sensitivity):
+    """M of a group whose z may touch every unit within the step."""
+
+    M: Float[Array, "N r n"]
+
+    def vm(self, d: Vector) -> Float[Array, "r n"]:
+        """`d M`."""
+        return jnp.tensordot(d, self.M, axes=1)
+
+    def norm2(self) -> Float[Array, ""]:
+        """`‖M‖²`."""
+        return jnp.sum(self.M**2)
+
+    def inner(self, A: Float[Array, "N r n"]) -> Float[Array, ""]:
+        """`⟨A, M⟩`."""
+        return jnp.sum(A * self.M)
+
+    def added(self, A: Float[Array, "N r n"], c: Float[Array, ""]) -> Float[Array, "N r n"]:
+        """`A + c M`."""
+        return A + c * self.M
+
+    def dense(self) -> Float[Array, "N r n"]:
+        """M itself."""
+        return self.M
+
+
+@dataclass(frozen=True)
+class UnitM(Sensitivity):
+    """M of a unit-wise cell: `M[(a,i),(k,j)] = δ_ij D[a,k,i]`, the paper's diagonal D."""
+
+    D: Float[Array, "q r n"]
+
+    def _blocks(self, A: Float[Array, "N r n"]) -> Float[Array, "q n r n"]:
+        q, r, n = self.D.shape
+        return A.reshape(q, n, r, n)
+
+    def vm(self, d: Vector) -> Float[Array, "r n"]:
+        """`d M`, in O(n)."""
+        q, _, n = self.D.shape
+        return jnp.einsum("ai,aki->ki", d.reshape(q, n), self.D)
+
+    def norm2(self) -> Float[Array, ""]:
+        """`‖M‖² = ‖D‖²`."""
+        return jnp.sum(self.D**2)
+
+    def inner(self, A: Float[Array, "N r n"]) -> Float[Array, ""]:
+        """`⟨A, M⟩`, in O(n)."""
+        return jnp.sum(jnp.einsum("aiki->aki", self._blocks(A)) * self.D)
+
+    def added(self, A: Float[Array, "N r n"], c: Float[Array, ""]) -> Float[Array, "N r n"]:
+        """`A + c M`."""
+        eye = jnp.eye(self.D.shape[-1], dtype=A.dtype)
+        M = jnp.einsum("aki,ij->aikj", c * self.D, eye)
+        return (self._blocks(A) + M).reshape(A.shape)
+
+    def dense(self) -> Float[Array, "N r n"]:
+        """M, written out."""
+        q, r, n = self.D.shape
+        zero = jnp.zeros((q * n, r, n), self.D.dtype)
+        return self.added(zero, jnp.ones((), self.D.dtype))
+
+
+class StateJac(ABC):
+    """`H = ∂s'/∂s`, as the products that the traces need."""
+
+    @abstractmethod
+    def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
+        """`H A`."""
+
+    @abstractmethod
+    def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+        """`P H`."""
+
+    @abstractmethod
+    def scaled(self, c: Float[Array, ""]) -> "StateJac":
+        """`c H`, without a pass over what H is multiplied with."""
+
+    def mv(self, v: Vector) -> Vector:
+        """`H v`."""
+        return self.mm(v[:, None])[:, 0]
+
+    def vm(self, d: Vector) -> Vector:
+        """`d H`."""
+        return self.rmm(d[None])[0]
+
+    def dense(self) -> Float[Array, "N N"]:
+        """H, written out."""
+        raise TypeError(f"{type(self).__name__} cannot be written out")
+
+
+@dataclass(frozen=True)
+class DenseH(StateJac):
+    """H of a cell without further structure."""
+
+    H: Float[Array, "N N"]
+
+    def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
+        """`H A`."""
+        return jnp.tensordot(self.H, A, axes=1)
+
+    def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+        """`P H`."""
+        return P @ self.H
+
+    def scaled(self, c: Float[Array, ""]) -> "DenseH":
+        """`c H`."""
+        return DenseH(c * self.H)
+
+    def dense(self) -> Float[Array, "N N"]:
+        """H itself."""
+        return self.H
+
+
+@dataclass(frozen=True)
+class UnitH(StateJac):
+    """H of a unit-wise cell: `H[(a,i),(b,j)] = Σ_k D[a,k,i] W[(b,j),k,i] + δ_ij E[a,b,i]`.
+
+    The first term exists only for the slots b that the linear maps read, so only these columns are
+    dense: an LSTM's H is 2n × n dense plus diagonals, not 2n × 2n.
+    """
+
+    W: Float[Array, "b n r n"]  # the rows of the weights that meet the slots that are read
+    D: Float[Array, "q r n"]
+    E: Float[Array, "q q n"]
+    reads: tuple[int, ...]
+
+    def _read(self) -> Float[Array, "q n b n"]:
+        """The columns of the slots that are read; the diagonal E is folded in."""
+        n = self.D.shape[-1]
+        H = jnp.einsum("aki,bjki->aibj", self.D, self.W)
+        eye = jnp.eye(n, dtype=H.dtype)
+        return H + jnp.einsum("abi,ij->aibj", self.E[:, jnp.array(self.reads)], eye)
+
+    def _unread(self) -> list[int]:
+        return [b for b in range(self.D.shape[0]) if b not in self.reads]
+
+    def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
+        """`H A`: 2 (qn)(bn) flops a column of A for b read slots, not 2 (qn)²."""
+        q, _, n = self.D.shape
+        slots = A.reshape(q, n, -1)
+        read = slots[jnp.array(self.reads)].reshape(len(self.reads) * n, -1)
+        out = (self._read().reshape(q * n, -1) @ read).reshape(q, n, -1)
+        for b in self._unread():  # the diagonal columns
+            out = out + self.E[:, b, :, None] * slots[b][None]
+        return out.reshape(A.shape)
+
+    def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+        """`P H`, with the same savings."""
+        q, _, n = self.D.shape
+        slots = P.reshape(-1, q, n)
+        read = (P @ self._read().reshape(q * n, -1)).reshape(-1, len(self.reads), n)
+        columns = [
+            read[:, self.reads.index(b)]
+            if b in self.reads
+            else jnp.sum(slots * self.E[None, :, b], axis=1)
+            for b in range(q)
+        ]
+        return jnp.stack(columns, axis=1).reshape(P.shape)
+
+    def mv(self, v: Vector) -> Vector:
+        """`H v = D (v W) + E v`, in O(n²) without building H."""
+        q, _, n = self.D.shape
+        slots = v.reshape(q, n)
+        dz = jnp.einsum("bj,bjki->ki", slots[jnp.array(self.reads)], self.W)
+        out = jnp.einsum("aki,ki->ai", self.D, dz) + jnp.einsum("abi,bi->ai", self.E, slots)
+        return out.reshape(v.shape)
+
+    def vm(self, d: Vector) -> Vector:
+        """`d H = (d D) Wᵀ + d E`, in O(n²) without building H."""
+        q, _, n = self.D.shape
+        slots = d.reshape(q, n)
+        out = jnp.einsum("ai,abi->bi", slots, self.E)
+        dz = jnp.einsum("ai,aki->ki", slots, self.D)
+        back = jnp.einsum("bjki,ki->bj", self.W, dz)
+        return out.at[jnp.array(self.reads)].add(back).reshape(d.shape)
+
+    def scaled(self, c: Float[Array, ""]) -> "UnitH":
+        """`c H`, in O(n)."""
+        return UnitH(self.W, c * self.D, c * self.E, self.reads)
+
+    def dense(self) -> Float[Array, "N N"]:
+        """H, written out."""
+        q, _, n = self.D.shape
+        return self.mm(jnp.eye(q * n, dtype=self.D.dtype))
+
+
+@dataclass(frozen=True)
+class Group:
+    """One weight matrix: `z = feats @ W`, so that `∂s'/∂W = feats ⊗ M`."""
+
+    feats: Float[Array, " m"]  # ĥ
+    M: Sensitivity
+
+
+class Lin(ABC):
+    """One step, linearised where it was taken."""
+
+    state: Vector  # s', the new state
+
+    @abstractmethod
+    def jvp(self, v: Vector) -> Vector:
+        """`H v`."""
+
+    @abstractmethod
+    def vjp(self, d: Vector) -> tuple[Vector, Grads]:
+        """`(d H, d F)`."""
+
+    @abstractmethod
+    def dense(self) -> tuple[Float[Array, "N N"], Grads]:
+        """`(H, F)`, written out: F has a leaf (N, *shape) for each weight."""
+
+
+@dataclass(frozen=True)
+class Kronecker(Lin):
+    """A step whose weights enter as groups of linear maps: F_g = feats_g ⊗ M_g."""
+
+    state: Vector
+    groups: dict[str, Group]
+    H: StateJac
+
+    def jvp(self, v: Vector) -> Vector:
+        """`H v`."""
+        return self.H.mv(v)
+
+    def vjp(self, d: Vector) -> tuple[Vector, Grads]:
+        """`(d H, d F)`, the latter as `ĥ ⊗ (d M)`."""
+        return self.H.vm(d), {k: outer(g.feats, g.M.vm(d)) for k, g in self.groups.items()}
+
+    def dense(self) -> tuple[Float[Array, "N N"], Grads]:
+        """`(H, F)`."""
+        F = {
+            name: jnp.einsum("m,Nrn->Nmrn", g.feats, g.M.dense()) for name, g in self.groups.items()
+        }
+        return self.H.dense(), F
+
+
+@dataclass(frozen=True)
+class Opaque(Lin):
+    """Any differentiable step, as products with its Jacobians."""
+
+    state: Vector
+    push: Callable[[Vector], Vector]
+    back: Callable[[Vector], tuple[Vector, Grads]]
+
+    def jvp(self, v: Vector) -> Vector:
+        """`H v`."""
+        return self.push(v)
+
+    def vjp(self, d: Vector) -> tuple[Vector, Grads]:
+        """`(d H, d F)`."""
+        return self.back(d)
+
+    def dense(self) -> tuple[Float[Array, "N N"], Grads]:
+        """`(H, F)`, by N reverse passes."""
+        return jax.vmap(self.back)(jnp.eye(self.state.size, dtype=self.state.dtype))

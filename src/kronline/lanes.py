@@ -1,0 +1,111 @@
+"""The only place that knows the batch axis: how lanes are laid out, and how gradients are summed.
+
+A lane is one stream with its own state, trace and noise. Everything else in the library is written
+for one lane; here it is run for many, as one of
+
+- `Vmap()`: all lanes at once, batched products;
+- `Loop()`: one lane after another, so that a lane's trace stays in cache;
+- `Shard(devices, inner)`: lanes split over devices, each with an inner layout.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from kronline.grads import Outer, total
+
+LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
+
+
+@dataclass(frozen=True)
+class Vmap:
+    """All lanes at once."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One lane after another."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Lanes split evenly over the first `devices` devices (None: all of them)."""
+
+    devices: int | None = None
+    inner: Vmap | Loop = field(default_factory=Vmap)
+
+
+Layout = Vmap | Loop | Shard
+
+
+def over_lanes(fn: LaneFn, layout: Layout) -> LaneFn:
+    """`fn` of one lane -> the same of many: lanes on a leading axis, gradients averaged."""
+
+    def run(shared: Any, lanes: Any) -> tuple[Any, Any]:
+        count = jax.tree.leaves(lanes)[0].shape[0]
+        out, grads = _summed(fn, layout, shared, lanes, count)
+        return out, jax.tree.map(lambda g: g / count, grads)
+
+    return run
+
+
+def _summed(fn: LaneFn, layout: Layout, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:
+    if isinstance(layout, Vmap):
+        out, grads = jax.vmap(fn, in_axes=(None, 0))(shared, lanes)
+        return out, total(grads)
+    if isinstance(layout, Loop):
+        return _loop(fn, shared, lanes)
+    return _shard(fn, layout, shared, lanes, count)
+
+
+def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
+    """Factors are kept for one product at the end; other gradients are added up on the way."""
+
+    def factored(g: Any) -> bool:
+        return isinstance(g, Outer)
+
+    shapes = jax.eval_shape(lambda: fn(shared, jax.tree.map(lambda a: a[0], lanes)))[1]
+    leaves, tree = jax.tree.flatten(shapes, is_leaf=factored)
+    start = [None if factored(g) else jnp.zeros(g.shape, g.dtype) for g in leaves]
+
+    def one(sums: list[Any], lane: Any) -> tuple[list[Any], Any]:
+        out, grads = fn(shared, lane)
+        parts = jax.tree.leaves(grads, is_leaf=factored)
+        sums = [s if s is None else s + g for s, g in zip(sums, parts, strict=True)]
+        return sums, (out, [g if factored(g) else None for g in parts])
+
+    sums, (out, factors) = jax.lax.scan(one, start, lanes)
+    parts = [total(f) if s is None else s for s, f in zip(sums, factors, strict=True)]
+    return out, tree.unflatten(parts)
+
+
+def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:
+    devices = jax.devices()[: layout.devices]
+    if layout.devices is not None and len(devices) < layout.devices:
+        raise ValueError(
+            f"Shard needs {layout.devices} devices, got {len(devices)}; on a CPU set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={layout.devices} before jax starts"
+        )
+    if count % len(devices):
+        raise ValueError(
+            f"Shard needs a multiple of {len(devices)} lanes (one share a device), got {count}"
+        )
+
+    def share(shared: Any, lanes: Any) -> tuple[Any, Any]:
+        here = count // len(devices)
+        out, grads = _summed(fn, layout.inner, shared, lanes, here)
+        return out, jax.lax.psum(grads, "lanes")
+
+    every, split = PartitionSpec(), PartitionSpec("lanes")
+    run = jax.shard_map(
+        share,
+        mesh=Mesh(devices, ("lanes",)),
+        in_specs=(every, split),
+        out_specs=(split, every),
+        check_vma=False,
+    )
+    return run(shared, lanes)

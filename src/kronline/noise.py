@@ -1,0 +1,78 @@
+"""Noise as data: what an estimator draws, so that it can be sampled, enumerated or replayed."""
+
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+Draws = Any  # a pytree of Draw
+Noise = Any  # the same pytree, of arrays
+
+
+class Draw(NamedTuple):
+    """Independent draws of one discrete variable: by default, random signs."""
+
+    shape: tuple[int, ...] = ()
+    values: tuple[float, ...] = (-1.0, 1.0)
+    probs: tuple[float, ...] | None = None  # None: all values equally likely
+
+
+def _is_draw(d: Any) -> bool:
+    return isinstance(d, Draw)
+
+
+def repeat(draws: Draws, *times: int) -> Draws:
+    """The same draws, independently, over further leading axes (steps, lanes)."""
+    return jax.tree.map(lambda d: d._replace(shape=(*times, *d.shape)), draws, is_leaf=_is_draw)
+
+
+def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise:
+    """Noise from a key."""
+    leaves, tree = jax.tree.flatten(draws, is_leaf=_is_draw)
+
+    def one(k: Array, d: Draw) -> Array:
+        if d.values == (-1.0, 1.0) and d.probs is None:
+            return jax.random.rademacher(k, d.shape, dtype)
+        probs = None if d.probs is None else jnp.asarray(d.probs)
+        return jax.random.choice(k, jnp.asarray(d.values, dtype), d.shape, p=probs)
+
+    keys = jax.random.split(key, max(len(leaves), 1))
+    return tree.unflatten([one(k, d) for k, d in zip(keys, leaves, strict=False)])
+
+
+def count(draws: Draws) -> int:
+    """How many noise patterns there are."""
+    leaves = jax.tree.leaves(draws, is_leaf=_is_draw)
+    total = 1
+    for d in leaves:
+        total *= len(d.values) ** int(np.prod(d.shape, dtype=int))
+    return total
+
+
+def patterns(draws: Draws, limit: int = 1 << 18) -> tuple[Noise, np.ndarray]:
+    """ALL noise patterns, stacked on a leading axis, and their probabilities.
+
+    Raises:
+        ValueError: if there are more than `limit` of them.
+    """
+    leaves, tree = jax.tree.flatten(draws, is_leaf=_is_draw)
+    if (n := count(draws)) > limit:
+        raise ValueError(
+            f"needed at most {limit} noise patterns to enumerate, got {n:.3g}; "
+            "use fewer steps, fewer units or fewer copies"
+        )
+    sizes = [int(np.prod(d.shape, dtype=int)) for d in leaves]
+    choices = [range(len(d.values)) for d, k in zip(leaves, sizes, strict=True) for _ in range(k)]
+    index = np.array(list(itertools.product(*choices)), dtype=int).reshape(n, sum(sizes))
+    weights = np.ones(n)
+    out, at = [], 0
+    for d, k in zip(leaves, sizes, strict=True):
+        part = index[:, at : at + k]
+        at += k
+        out.append(np.asarray(d.values)[part].reshape(n, *d.shape))
+        probs = np.full(len(d.values), 1 / len(d.values)) if d.probs is None else np.array(d.probs)
+        weights *= np.prod(probs[part], axis=1)
+    return tree.unflatten(out), weights

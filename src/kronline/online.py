@@ -1,0 +1,350 @@
+"""An estimator is a trace (what is remembered) and a window (how many recent steps are exact).
+
+The gradient of a segment of k steps is split: what flows inside it is exact, by reverse mode; what
+flows further back is `δ0·G0`, with δ0 = ∂L/∂s0 from the same pass, and the trace holds G0. After
+that the trace is pushed over the k steps. `window=None` is "as published" for UORO and KF-RTRL: the
+new step is merged into the trace first, and the gradient is read from the merged trace.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kronline import grads as gr
+from kronline.cells.base import Cell, LinearCell, State
+from kronline.grads import Grads
+from kronline.noise import Draws, Noise
+from kronline.readout import Readout
+from kronline.traces import KF, UORO, Exact, Nothing, Steps, Trace
+from kronline.traces.base import Memory
+
+
+class Model(NamedTuple):
+    """What is differentiated: a cell and what reads it."""
+
+    cell: Cell
+    readout: Readout
+
+
+class Params(NamedTuple):
+    """All that is learnt."""
+
+    cell: Any
+    readout: Any
+    estimator: Any = ()  # for estimators that learn something themselves
+
+
+class Segment(NamedTuple):
+    """k time steps of one lane."""
+
+    x: Any  # (k, ...) inputs
+    y: Any  # (k, ...) targets
+    reset: Bool[Array, " k"]  # before its step: the state starts anew, the past is cut
+    weight: Float[Array, " k"]  # of each step's loss
+
+
+class Seen(NamedTuple):
+    """What came out of a segment besides its gradient."""
+
+    loss: Float[Array, " k"]  # without the weights
+    prediction: Float[Array, "k o"]
+
+
+class Estimator(ABC):
+    """A gradient estimator: pure functions of one lane. `Online` is the general one."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As it is called."""
+
+    @property
+    @abstractmethod
+    def span(self) -> int | None:
+        """How many steps a segment has; None: as many as there are."""
+
+    def check(self, cell: Cell) -> None:
+        """Raise TypeError, with what to use instead, for a cell that cannot be followed."""
+        return None
+
+    def init_params(self, key: Array, model: Model, dtype: Any) -> Any:
+        """Parameters of the estimator's own, learnt with the others; none by default."""
+        return ()
+
+    @abstractmethod
+    def init(self, model: Model, params: Params) -> Memory:
+        """One lane's memory at the start."""
+
+    @abstractmethod
+    def draws(self, model: Model, params: Params, k: int) -> Draws:
+        """The noise of one segment of one lane."""
+
+    @abstractmethod
+    def segment(
+        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[State, Memory, Params, Seen]:
+        """Over one segment: new state, new memory, gradients of `Σ weight·loss`, what was seen."""
+
+    def advance(
+        self,
+        model: Model,
+        params: Params,
+        s: State,
+        memory: Memory,
+        x: Any,
+        reset: Any,
+        noise: Noise,
+    ) -> tuple[State, Memory]:
+        """One step without a loss: new state, new memory. For users with a loss of their own."""
+        raise TypeError(f"{self.name} cannot be used with a loss of one's own; use kf_rtrl or uoro")
+
+    def pull(self, memory: Memory, delta: State) -> Grads:
+        """`δ·G`, read from the memory after `advance`."""
+        raise TypeError(f"{self.name} cannot be used with a loss of one's own; use kf_rtrl or uoro")
+
+
+@dataclass(frozen=True)
+class Online(Estimator):
+    """trace + window.
+
+    Args:
+        trace: what is remembered of the past.
+        window: None: gradient from the merged trace (as published). k >= 1: the last k steps are
+            exact, updates come every k steps. "all": whatever `run` is given is one segment.
+    """
+
+    trace: Trace
+    window: int | Literal["all"] | None = None
+
+    def __post_init__(self) -> None:
+        w = self.window
+        if not (w is None or w == "all" or (isinstance(w, int) and w >= 1)):
+            raise ValueError(f"window must be None, 'all' or an integer >= 1, got {w!r}")
+        if w is None and isinstance(self.trace, Nothing):
+            raise ValueError("with nothing remembered a window is needed; use tbptt(k) or bptt()")
+
+    @property
+    def name(self) -> str:
+        """trace+window, as in `KF+none`."""
+        return f"{self.trace!r}+{'none' if self.window is None else self.window}"
+
+    @property
+    def span(self) -> int | None:
+        """The window; one step where there is none."""
+        return {None: 1, "all": None}.get(self.window, self.window)  # type: ignore[call-overload]
+
+    def check(self, cell: Cell) -> None:
+        """As the trace says."""
+        self.trace.check(cell)
+
+    def init(self, model: Model, params: Params) -> Memory:
+        """An empty trace."""
+        return self.trace.init(model.cell.size, params.cell)
+
+    def draws(self, model: Model, params: Params, k: int) -> Draws:
+        """What the trace draws over k steps."""
+        return self.trace.segment_draws(model.cell.size, params.cell, k)
+
+    def segment(
+        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[State, Memory, Params, Seen]:
+        """Over one segment."""
+        if self.window is None or self.window == 1:
+            return self._step(model, params, s, memory, seg, noise)
+        return self._window(model, params, s, memory, seg, noise)
+
+    def advance(
+        self,
+        model: Model,
+        params: Params,
+        s: State,
+        memory: Memory,
+        x: Any,
+        reset: Any,
+        noise: Noise,
+    ) -> tuple[State, Memory]:
+        """One step without a loss; the trace is merged at once, whatever the window."""
+        if isinstance(self.trace, Nothing):
+            return super().advance(model, params, s, memory, x, reset, noise)
+        s = jnp.where(reset, jnp.zeros_like(s), s)
+        lin = model.cell.linearise(params.cell, s, x)
+        return lin.state, self.trace.push(memory, Steps(1, lambda _: lin, reset[None]), noise)
+
+    def pull(self, memory: Memory, delta: State) -> Grads:
+        """`δ·G`."""
+        if isinstance(self.trace, Nothing):
+            return super().pull(memory, delta)
+        return self.trace.pull(memory, delta)
+
+    def _step(
+        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[State, Memory, Params, Seen]:
+        """One step, linearised once for the forward pass, the gradient and the trace."""
+        cell, readout = model
+        x, y, reset, weight = jax.tree.map(lambda a: a[0], seg)
+        s = jnp.where(reset, jnp.zeros_like(s), s)
+        memory = self.trace.reset(memory, reset)
+        lin = cell.linearise(params.cell, s, x)
+        h, back = jax.vjp(cell.output, lin.state)
+        loss, prediction, dh, g_readout = readout.differentiate(params.readout, h, y, weight)
+        (delta,) = back(dh)
+
+        steps = Steps(1, lambda _: lin, jnp.zeros(1, bool))
+        pushed = self.trace.push(memory, steps, noise)
+        if self.window is None:
+            # δ·G', read after the merge
+            g_cell = self.trace.pull(pushed, delta)
+        else:
+            # δ·(H G' + F): the last step exact, G' not yet merged
+            d0, g_cell = lin.vjp(delta)
+            g_cell = _added(g_cell, self.trace.pull(memory, d0))
+        seen = Seen(loss[None], prediction[None])
+        return lin.state, pushed, Params(g_cell, g_readout, params.estimator), seen
+
+    def _window(
+        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[State, Memory, Params, Seen]:
+        """k steps: exact inside by reverse mode, the trace for what lies before."""
+        end, exact, d0, seen, before = exact_segment(model, params, s, seg)
+        g_cell = _added(exact.cell, self.trace.pull(memory, d0))
+        k = seg.reset.shape[0]
+
+        def at(t: Any) -> Any:
+            x = jax.tree.map(lambda a: a[t], seg.x)
+            return model.cell.linearise(params.cell, before[t], x)
+
+        memory = self.trace.push(memory, Steps(k, at, seg.reset), noise)
+        return end, memory, exact._replace(cell=g_cell), seen
+
+
+def _added(exact: Grads, past: Grads | None) -> Grads:
+    return exact if past is None else gr.add(exact, past)
+
+
+def exact_segment(
+    model: Model, params: Params, s: State, seg: Segment
+) -> tuple[State, Params, State, Seen, Float[Array, "k N"]]:
+    """A segment's own gradient, by reverse mode.
+
+    Where weights enter as linear maps, only the sensitivities of their z are propagated; with the
+    feature vectors they give the gradient as one product over steps (and lanes).
+
+    Returns:
+        the state at the end; gradients; δ0 = ∂L/∂s; what was seen; the states before each step.
+    """
+    cell, readout = model
+    k = seg.reset.shape[0]
+    visible = isinstance(cell, LinearCell)
+
+    def loss(moved: Any, do: Float[Array, "k o"], s: State) -> Any:
+        def step(s: State, inputs: Any) -> Any:
+            (x, y, reset, weight), dz, do = inputs
+            s = jnp.where(reset, jnp.zeros_like(s), s)
+            if isinstance(cell, LinearCell):
+                new, feats = cell.traced(params.cell, dz, s, x)
+            else:
+                new, feats = cell.step(moved, s, x), ()
+            h = cell.output(new)
+            prediction = readout.predict(params.readout, h) + do
+            value = readout.loss(prediction, y)
+            return new, (value * weight.astype(value.dtype), Seen(value, prediction), feats, h, s)
+
+        end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do))
+        weighted, seen, feats, h, before = out
+        return weighted.sum(), (end, seen, feats, h, before)
+
+    moved = params.cell
+    if isinstance(cell, LinearCell):
+        moved = {n: jnp.zeros((k, *w.shape[1:]), s.dtype) for n, w in cell.weights().items()}
+    do = jnp.zeros((k, readout.outputs), s.dtype)
+    (g, do, d0), (end, seen, feats, h, before) = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(
+        moved, do, s
+    )
+    g_cell = {name: gr.Outer(feats[name], g[name]) for name in g} if visible else g
+    g_readout = {"V": gr.Outer(jax.vmap(readout.features)(h), do)}
+    return end, Params(g_cell, g_readout, params.estimator), d0, seen, before
+
+
+# The named methods.
+
+
+@dataclass(frozen=True)
+class _Named(Online):
+    """An `Online` estimator that is known by a name."""
+
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """As it is called."""
+        return self.label
+
+
+def _window_suffix(window: int | None) -> str:
+    return "" if window is None else f"window={window}"
+
+
+def bptt() -> Online:
+    """Back-propagation through time over whatever `run` is given: exact, not online.
+
+    Memory grows with the length of the stretch. Nothing is carried over from one `run` to the next
+    but the state.
+    """
+    return _Named(Nothing(), "all", "bptt")
+
+
+def tbptt(k: int) -> Online:
+    """Truncated BPTT in blocks of k steps: biased, by everything older than its block.
+
+    Dependencies of up to k−1 steps can be learnt. Updates come every k steps.
+
+    Args:
+        k: the truncation horizon.
+    """
+    if not isinstance(k, int) or k < 1:
+        raise ValueError(f"tbptt needs k >= 1, an integer, got {k!r}")
+    return _Named(Nothing(), k, f"tbptt({k})")
+
+
+def rtrl(window: int | None = None) -> Online:
+    """Exact real-time recurrent learning: no bias, no noise, O(n⁴) time and O(n³) memory.
+
+    Exact for frozen parameters; with updates, G is a little stale, as in every online method.
+    """
+    return _Named(Exact(), window, f"rtrl({_window_suffix(window)})")
+
+
+def uoro(copies: int = 1, window: int | None = None) -> Online:
+    """Unbiased Online Recurrent Optimization, for any cell; UORO-AVG with copies > 1.
+
+    Args:
+        copies: independent copies, averaged; the paper's UORO-AVG takes as many as units.
+        window: None as published: the newest step passes through the rank-one merge too. 1: the
+            newest step's part of the gradient is exact, and only the older part is noisy, at no
+            cost (n = 64, RHN: cosine to the exact gradient 0.09 -> 0.32).
+
+    Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization, 2017.
+    """
+    parts = [f"copies={copies}"] * (copies != 1) + [_window_suffix(window)] * (window is not None)
+    return _Named(UORO(copies), window, f"uoro({', '.join(parts)})")
+
+
+def kf_rtrl(window: int | None = None) -> Online:
+    """Kronecker-factored RTRL, for every cell whose weights enter as linear maps.
+
+    Ignores nothing: unbiased for frozen parameters. Costs one product `H A` a step, O(n³).
+
+    Args:
+        window: None as published (Algorithm 1): the newest step is merged into u ⊗ A, and the
+            gradient is read from the merged pair. 1: the gradient is `u⊗(δ H A) + ĥ⊗(δ D)`, read
+            before the merge. The newest step then adds no noise, at no cost (n = 64, RHN: cosine
+            to the exact gradient 0.67 -> 0.95). Still unbiased; recommended for use.
+
+    Reference: Mujika, Meier & Steger, Approximating Real-Time Recurrent Learning with Random
+    Kronecker Factors, NeurIPS 2018.
+    """
+    return _Named(KF(), window, f"kf_rtrl({_window_suffix(window)})")

@@ -1,0 +1,79 @@
+"""Readouts: a linear map of the cell's output, and a loss. Not recurrent: its gradient is exact."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from kronline.grads import Grads, outer
+
+Loss = Callable[[Float[Array, " o"], Any], Float[Array, ""]]
+
+
+def cross_entropy(logits: Float[Array, " o"], symbol: Int[Array, ""]) -> Float[Array, ""]:
+    """`−log softmax(logits)[symbol]`, in nats."""
+    return jax.nn.logsumexp(logits) - logits[symbol]
+
+
+def squared_error(prediction: Float[Array, " o"], target: Float[Array, " o"]) -> Float[Array, ""]:
+    """`½‖prediction − target‖²`."""
+    return jnp.sum((prediction - target) ** 2) / 2
+
+
+@dataclass(frozen=True)
+class Readout:
+    """`prediction = [h, 1] V`, and `loss(prediction, target)`, a scalar.
+
+    Args:
+        outputs: how many numbers are predicted.
+        loss: any differentiable function of one prediction and one target.
+        targets: what targets are, so that they can be checked: "symbols" below `outputs`, "vectors"
+            of that length, or "any".
+        std: the weights start from N(0, std²).
+    """
+
+    outputs: int
+    loss: Loss
+    targets: Literal["symbols", "vectors", "any"] = "any"
+    std: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.outputs, int) or self.outputs < 1:
+            raise ValueError(f"a readout needs outputs >= 1, an integer, got {self.outputs!r}")
+        if not callable(self.loss):
+            raise TypeError(f"loss must be a function (prediction, target), got {self.loss!r}")
+
+    def init(self, key: Key[Array, ""], features: int, dtype: Any) -> dict[str, Array]:
+        """`V (h+1, o)`."""
+        return {"V": self.std * jax.random.normal(key, (features + 1, self.outputs), dtype)}
+
+    def features(self, h: Float[Array, " h"]) -> Float[Array, " h1"]:
+        """`[h, 1]`."""
+        return jnp.concatenate([h, jnp.ones(1, h.dtype)])
+
+    def predict(self, params: dict[str, Array], h: Float[Array, " h"]) -> Float[Array, " o"]:
+        """`[h, 1] V`."""
+        return self.features(h) @ params["V"]
+
+    def differentiate(
+        self, params: dict[str, Array], h: Float[Array, " h"], target: Any, weight: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, " o"], Float[Array, " h"], Grads]:
+        """The loss (without its weight), the prediction, and weight · d loss / d (h, params)."""
+        prediction = self.predict(params, h)
+        loss, back = jax.vjp(lambda o: self.loss(o, target), prediction)
+        (do,) = back(weight.astype(loss.dtype))
+        dh = params["V"][:-1] @ do
+        return loss, prediction, dh, {"V": outer(self.features(h), do)}
+
+
+def softmax(symbols: int, *, std: float = 0.01) -> Readout:
+    """A distribution over symbols; targets are integers below `symbols`; the loss is in nats."""
+    return Readout(symbols, cross_entropy, "symbols", std)
+
+
+def linear(outputs: int, *, std: float = 0.01) -> Readout:
+    """Real-valued predictions with half the squared error."""
+    return Readout(outputs, squared_error, "vectors", std)

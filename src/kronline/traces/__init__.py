@@ -1,0 +1,9 @@
+"""Traces: what is remembered of the past. One file each, all of the same shape."""
+
+from kronline.traces.base import Steps, Trace
+from kronline.traces.exact import Exact
+from kronline.traces.kf import KF
+from kronline.traces.nothing import Nothing
+from kronline.traces.uoro import UORO
+
+__all__ = ["KF", "UORO", "Exact", "Nothing", "Steps", "Trace"]

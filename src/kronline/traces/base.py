@@ -1,0 +1,87 @@
+"""A trace: what is remembered of the past, as some representation of `G = ds/dθ`, for one lane.
+
+A trace needs four things: where it starts, what noise one step draws, how one step moves it
+(`G ← H G + F`), and how it is read (`δ ↦ δ·G`). It never sees a cell, only linearised steps.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kronline.cells.base import Cell
+from kronline.grads import Grads
+from kronline.jacobians import Lin
+from kronline.noise import Draws, Noise, repeat
+
+Memory = Any  # a trace's state: a pytree of arrays
+
+
+class Steps(NamedTuple):
+    """k steps of one lane, linearised when asked for, so that nothing large is ever stacked."""
+
+    count: int
+    at: Callable[[Any], Lin]  # step t of the segment, t an integer or a traced one
+    resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
+
+
+class Trace(ABC):
+    """A representation of G. Subclasses are frozen dataclasses; their settings are fields."""
+
+    def check(self, cell: Cell) -> None:
+        """Raise TypeError, with what to use instead, for a cell that this trace cannot follow."""
+        return None
+
+    @abstractmethod
+    def init(self, size: int, params: Any) -> Memory:
+        """G = 0, for a state of `size` numbers and the given parameters."""
+
+    def draws(self, size: int, params: Any) -> Draws:
+        """The noise that one step needs; none by default."""
+        return ()
+
+    @abstractmethod
+    def step(self, memory: Memory, lin: Lin, noise: Noise) -> Memory:
+        """`G ← H G + F`, in expectation over the noise."""
+
+    @abstractmethod
+    def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:
+        """`δ·G`, in the shape of the parameters."""
+
+    def reset(self, memory: Memory, flag: Bool[Array, ""]) -> Memory:
+        """G = 0 where flag is set."""
+        return jax.tree.map(lambda a: jnp.where(flag, jnp.zeros_like(a), a), memory)
+
+    def variance(self, memory: Memory, lin: Lin) -> Float[Array, ""] | None:
+        """The variance that one step adds, `Var[step(memory, lin, ·)]`, where a formula is known.
+
+        The verifier compares it with the enumerated variance; None: no formula.
+        """
+        return None
+
+    # A trace that merges a whole segment at once (KF-TBPTT) replaces these two.
+
+    def segment_draws(self, size: int, params: Any, k: int) -> Draws:
+        """The noise that a push over k steps needs."""
+        return repeat(self.draws(size, params), k)
+
+    def push(self, memory: Memory, steps: Steps, noise: Noise) -> Memory:
+        """Over the k steps of a segment, one by one."""
+
+        def one(memory: Memory, inputs: Any) -> tuple[Memory, None]:
+            t, now = inputs
+            memory = self.reset(memory, steps.resets[t])
+            return self.step(memory, steps.at(t), now), None
+
+        if steps.count == 1:
+            return one(memory, (0, jax.tree.map(lambda a: a[0], noise)))[0]
+        return jax.lax.scan(one, memory, (jnp.arange(steps.count), noise))[0]
+
+
+def safe_sqrt_ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
+    """`√(a/b)` where both are positive, else 1; never NaN."""
+    ok = (a > 0) & (b > 0)
+    return jnp.sqrt(jnp.where(ok, a, 1) / jnp.where(ok, b, 1))

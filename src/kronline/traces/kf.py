@@ -1,0 +1,109 @@
+"""KF-RTRL (Algorithm 1 of the paper): G as one random Kronecker product a weight matrix."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kronline.cells.base import Cell, LinearCell
+from kronline.grads import Grads, outer
+from kronline.jacobians import Group, Kronecker, StateJac
+from kronline.noise import Draw, Draws
+from kronline.traces.base import Trace, safe_sqrt_ratio
+
+
+class Pair(NamedTuple):
+    """`G' = u ⊗ A` for one weight matrix."""
+
+    u: Array  # (m,)
+    A: Array  # (N, r, n)
+    norm: Array  # (), about ‖A‖, known without a pass over A
+
+
+@dataclass(frozen=True)
+class KF(Trace):
+    """`G' = u ⊗ A` with `E[G'] = G`: O(n²) memory and O(n³) time a step. For linear cells.
+
+    One sign c a step and weight: G' depends on the paper's c1, c2 only through c = c1·c2, and on
+    p1, p2 only through ρ = p1/p2. So A is not divided by p1; instead
+
+        A ← H A + c ρ D,   u ← u + c ĥ/ρ,   ρ² = ‖H A‖ ‖ĥ‖ / (‖u‖ ‖D‖),
+
+    and u is kept about as large as A by a power of two that is folded into H (A itself is never
+    scaled). The step's variance is `2(‖u‖‖ĥ‖‖HA‖‖D‖ + ⟨u,ĥ⟩⟨HA,D⟩)`.
+
+    Reference: Mujika, Meier & Steger, NeurIPS 2018.
+    """
+
+    def check(self, cell: Cell) -> None:
+        """Weights must be visible as linear maps."""
+        if not isinstance(cell, LinearCell):
+            raise TypeError(
+                "Kronecker factors need a cell whose weights enter as z = feats @ W (a UnitCell or "
+                f"another LinearCell), got {type(cell).__name__}, whose step is opaque; use uoro, "
+                "rtrl or tbptt, which take any cell, or write the step with visible linear maps"
+            )
+
+    def init(self, size: int, params: Any) -> dict[str, Pair]:
+        """`0 ⊗ 0`: exact, no noise."""
+        return {
+            name: Pair(
+                jnp.zeros(W.shape[0], W.dtype),
+                jnp.zeros((size, *W.shape[1:]), W.dtype),
+                jnp.zeros((), W.dtype),
+            )
+            for name, W in params.items()
+        }
+
+    def draws(self, size: int, params: Any) -> Draws:
+        """One sign c = c1·c2 a weight matrix."""
+        return {name: Draw() for name in params}
+
+    def step(
+        self, memory: dict[str, Pair], lin: Kronecker, noise: dict[str, Array]
+    ) -> dict[str, Pair]:
+        """`u ⊗ H A + ĥ ⊗ D`, merged into one pair, for each weight."""
+        return {name: merge(memory[name], g, lin.H, noise[name]) for name, g in lin.groups.items()}
+
+    def pull(self, memory: dict[str, Pair], delta: Float[Array, " N"]) -> Grads:
+        """`u ⊗ (δ A)`."""
+        return {name: outer(p.u, jnp.tensordot(delta, p.A, axes=1)) for name, p in memory.items()}
+
+    def reset(self, memory: dict[str, Pair], flag: Bool[Array, ""]) -> dict[str, Pair]:
+        """`0 ⊗ A`: the next step drops the term, at no pass over A."""
+        return {name: p._replace(u=jnp.where(flag, 0, p.u)) for name, p in memory.items()}
+
+    def variance(self, memory: dict[str, Pair], lin: Kronecker) -> Float[Array, ""]:
+        """`2(‖u‖‖ĥ‖‖HA‖‖D‖ + ⟨u,ĥ⟩⟨HA,D⟩)`, summed over the weights."""
+        total = jnp.zeros(())
+        for name, g in lin.groups.items():
+            u, HA = memory[name].u, lin.H.mm(memory[name].A)
+            norms = jnp.sqrt(jnp.sum(u**2) * jnp.sum(g.feats**2) * jnp.sum(HA**2) * g.M.norm2())
+            total = total + 2 * (norms + jnp.dot(u, g.feats) * g.M.inner(HA))
+        return total
+
+
+def merge(pair: Pair, group: Group, H: StateJac, c: Float[Array, ""]) -> Pair:
+    """`u ⊗ H A + ĥ ⊗ D` as one pair, unbiased (Lemma 2)."""
+    u, feats = pair.u, group.feats
+    # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two, 0 where the past was cut
+    norm_u = jnp.sqrt(jnp.sum(u**2))
+    sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))
+    alive = norm_u > 0
+    u, norm_u = u / sigma, norm_u / sigma
+    HA = H.scaled(jnp.where(alive, sigma, 0)).mm(pair.A)
+
+    norm_HA = jnp.sqrt(jnp.sum(HA**2))
+    norm_h, norm_D = jnp.sqrt(jnp.sum(feats**2)), jnp.sqrt(group.M.norm2())
+    # a term with a zero factor is dropped; the other is then exact, and its sign is of no matter
+    old, new = alive & (norm_HA > 0), (norm_h > 0) & (norm_D > 0)
+    # ρ = p1/p2,  p1 = √(‖HA‖/‖u‖),  p2 = √(‖D‖/‖ĥ‖)
+    rho = safe_sqrt_ratio(norm_HA * norm_h, norm_u * norm_D)
+    rho = jnp.where(old & new, rho, safe_sqrt_ratio(norm_h, norm_D))
+    c = jnp.where(new, jnp.where(old, c, 1), 0)
+    return Pair(
+        u=jnp.where(old, u, 0) + c / rho * feats,  # u ← c1 p1 u + c2 p2 ĥ
+        A=group.M.added(HA, c * rho),  # A ← c1 H A/p1 + c2 D/p2
+        norm=jnp.sqrt(norm_HA**2 + (c * rho * norm_D) ** 2),
+    )

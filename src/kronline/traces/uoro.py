@@ -1,0 +1,103 @@
+"""UORO (Tallec & Ollivier, 2017): G as one random rank-one matrix; UORO-AVG: the mean of k."""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.grads import Grads, written_out
+from kronline.jacobians import Lin
+from kronline.noise import Draw, Draws
+from kronline.traces.base import Trace, safe_sqrt_ratio
+
+
+class RankOne(NamedTuple):
+    """`G' = s̃ θ̃ᵀ`, one a copy."""
+
+    s: Array  # (copies, N)
+    theta: Any  # the parameters' shapes, (copies, ...)
+
+
+@dataclass(frozen=True)
+class UORO(Trace):
+    """`G' = s̃ θ̃ᵀ` with `E[G'] = G`: O(|θ|) memory and time a step and copy. For any cell.
+
+        s̃ ← ρ0 H s̃ + ρ1 ν,   θ̃ ← θ̃/ρ0 + νF/ρ1,   ρ0² = ‖θ̃‖/‖H s̃‖,   ρ1² = ‖νF‖/‖ν‖
+
+    with random signs ν. A term with a zero factor is dropped, which needs no ε. One step's variance
+    is `(N−1)‖F‖² + 2√N ‖Hs̃‖‖θ̃‖ E‖νF‖ + 2 (Hs̃)F·θ̃` (the paper's appendix has the first term).
+
+    Args:
+        copies: k independent copies, averaged (UORO-AVG; the paper takes k = n).
+    """
+
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.copies, int) or self.copies < 1:
+            raise ValueError(f"UORO needs copies >= 1, an integer, got {self.copies!r}")
+
+    def init(self, size: int, params: Any) -> RankOne:
+        """`0 0ᵀ`: exact, no noise."""
+        dtype = jax.tree.leaves(params)[0].dtype
+        theta = jax.tree.map(lambda p: jnp.zeros((self.copies, *p.shape), p.dtype), params)
+        return RankOne(jnp.zeros((self.copies, size), dtype), theta)
+
+    def draws(self, size: int, params: Any) -> Draws:
+        """The signs ν, for every copy its own."""
+        return Draw((self.copies, size))
+
+    def step(self, memory: RankOne, lin: Lin, noise: Float[Array, "copies N"]) -> RankOne:
+        """`s̃ θ̃ᵀ ← (H s̃) θ̃ᵀ + F`, merged into one rank, for each copy."""
+        return jax.vmap(lambda m, nu: merge(m, lin, nu))(memory, noise)
+
+    def pull(self, memory: RankOne, delta: Float[Array, " N"]) -> Grads:
+        """`(δ·s̃) θ̃`, averaged over the copies."""
+        weights = memory.s @ delta / self.copies
+        return jax.tree.map(lambda t: jnp.tensordot(weights, t, axes=1), memory.theta)
+
+    def variance(self, memory: RankOne, lin: Lin) -> Float[Array, ""]:
+        """The formula above, over all ν for `E‖νF‖`: for tiny N."""
+        H, F = lin.dense()
+        N = H.shape[0]
+        F2 = _norm2(F)
+        signs = jnp.array([(1, *rest) for rest in product((-1, 1), repeat=N - 1)], H.dtype)
+        norms = jax.vmap(lambda nu: jnp.sqrt(_norm2(_times(nu, F))))(signs)
+
+        def one(m: RankOne) -> Float[Array, ""]:
+            s = H @ m.s
+            cross = 2 * (N * jnp.sum(s**2) * _norm2(m.theta)) ** 0.5 * jnp.mean(norms)
+            return (N - 1) * F2 + cross + 2 * _dot(_times(s, F), m.theta)
+
+        return jnp.sum(jax.vmap(one)(memory)) / self.copies**2
+
+
+def merge(m: RankOne, lin: Lin, nu: Float[Array, " N"]) -> RankOne:
+    """`(H s̃) θ̃ᵀ + ν (νF)` as one rank, unbiased over ν. One copy."""
+    s = lin.jvp(m.s)
+    g = written_out(lin.vjp(nu)[1])
+    norm_s, norm_t = jnp.sqrt(jnp.sum(s**2)), jnp.sqrt(_norm2(m.theta))
+    norm_nu, norm_g = jnp.sqrt(jnp.sum(nu**2)), jnp.sqrt(_norm2(g))
+    old, new = (norm_s > 0) & (norm_t > 0), norm_g > 0
+    rho0, rho1 = safe_sqrt_ratio(norm_t, norm_s), safe_sqrt_ratio(norm_g, norm_nu)
+    keep, add = jnp.where(old, 1 / rho0, 0), jnp.where(new, 1 / rho1, 0)
+    return RankOne(
+        s=jnp.where(old, rho0, 0) * s + jnp.where(new, rho1, 0) * nu,  # s̃ ← ρ0 H s̃ + ρ1 ν
+        theta=jax.tree.map(lambda t, g: keep * t + add * g, m.theta, g),  # θ̃ ← θ̃/ρ0 + νF/ρ1
+    )
+
+
+def _times(v: Float[Array, " N"], F: Any) -> Any:
+    return jax.tree.map(lambda f: jnp.tensordot(v, f, axes=1), F)
+
+
+def _norm2(tree: Any) -> Float[Array, ""]:
+    return jnp.sum(jnp.stack([jnp.sum(a**2) for a in jax.tree.leaves(tree)]))
+
+
+def _dot(a: Any, b: Any) -> Float[Array, ""]:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return jnp.sum(jnp.stack([jnp.sum(x * y) for x, y in pairs]))
