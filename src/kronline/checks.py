@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from kronline.cells.base import Cell
+from kronline.noise import Draws, Noise, is_draw
+from kronline.online import Segment
 from kronline.readout import Readout
 
 
@@ -120,21 +122,59 @@ def flags(name: str, a: Any, lead: tuple[int, ...]) -> Any:
     return a
 
 
-def weights(a: Any, lead: tuple[int, ...], dtype: Any) -> Any:
+def weights(a: Any, lead: tuple[int, ...]) -> Any:
     """Loss weights a step and lane; None: all one."""
     if a is None:
-        return np.ones(lead, dtype)
+        return np.ones(lead, np.float32)
     a = array("weight", a)
     _shape("weight", a, lead, "one loss weight a step and lane")
     finite("weight", a)
     return a
 
 
-def given_noise(noise: Any, like: Any) -> Any:
+def given_noise(noise: Noise, draws: Draws) -> Noise:
     """Noise handed in, against what the estimator draws."""
-    want, got = jax.tree.structure(like), jax.tree.structure(noise)
-    if want != got:
+    want = jax.tree.structure(draws, is_leaf=is_draw)
+    got = jax.tree.structure(noise)
+    if str(want) != str(got):
         raise ValueError(f"noise needs the structure {want}, got {got}; see learner.draws(lanes)")
-    for w, g in zip(jax.tree.leaves(like), jax.tree.leaves(noise), strict=True):
-        _shape("noise", g, tuple(w.shape), "as learner.draws(lanes) says, one a segment")
+    wanted = jax.tree.leaves(draws, is_leaf=is_draw)
+    for d, a in zip(wanted, jax.tree.leaves(noise), strict=True):
+        _shape("noise", a, d.shape, "as learner.draws(lanes) says, one a segment")
+        if (v := values(a)) is not None and not np.isin(v, d.values).all():
+            raise ValueError(f"noise must hold the values {d.values}, got others")
     return noise
+
+
+def start(key: Any, lanes: Any, dtype: str) -> None:
+    """What a fresh state needs."""
+    if not isinstance(lanes, int) or lanes < 1:
+        raise ValueError(f"lanes must be an integer >= 1, got {lanes!r}")
+    if dtype == "float64" and jnp.zeros(0, float).dtype != jnp.float64:
+        raise ValueError(
+            "dtype='float64' needs 64-bit numbers switched on, they are off; call "
+            'jax.config.update("jax_enable_x64", True) first'
+        )
+    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"key must come from jax.random.key(seed), got {key!r}")
+
+
+def segment(
+    cell: Cell, readout: Readout | None, lanes: int, x: Any, y: Any, reset: Any, weight: Any
+) -> Segment:
+    """The data of a run, all parts checked: leading axes (steps, lanes)."""
+    if readout is None:
+        raise TypeError(
+            "this needs a readout, got readout=None; give the learner one, or use advance, pull "
+            "and update with your own loss"
+        )
+    x = array("x", x)
+    if len(x.shape) < 2 or x.shape[0] < 1:
+        raise ValueError(f"x needs shape (steps, lanes, ...) with steps >= 1, got {x.shape}")
+    lead = (x.shape[0], lanes)
+    return Segment(
+        stream(cell, x, lead),
+        targets(readout, y, lead),
+        flags("reset", reset, lead),
+        weights(weight, lead),
+    )

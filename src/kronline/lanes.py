@@ -80,7 +80,7 @@ def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
 
     sums, (out, factors) = jax.lax.scan(one, start, lanes)
     parts = [total(f) if s is None else s for s, f in zip(sums, factors, strict=True)]
-    return out, tree.unflatten(parts)
+    return out, jax.tree.unflatten(tree, parts)
 
 
 def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:

@@ -20,18 +20,19 @@ class Draw(NamedTuple):
     probs: tuple[float, ...] | None = None  # None: all values equally likely
 
 
-def _is_draw(d: Any) -> bool:
+def is_draw(d: Any) -> bool:
+    """For tree functions: a Draw is a leaf."""
     return isinstance(d, Draw)
 
 
 def repeat(draws: Draws, *times: int) -> Draws:
     """The same draws, independently, over further leading axes (steps, lanes)."""
-    return jax.tree.map(lambda d: d._replace(shape=(*times, *d.shape)), draws, is_leaf=_is_draw)
+    return jax.tree.map(lambda d: d._replace(shape=(*times, *d.shape)), draws, is_leaf=is_draw)
 
 
 def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise:
     """Noise from a key."""
-    leaves, tree = jax.tree.flatten(draws, is_leaf=_is_draw)
+    leaves, tree = jax.tree.flatten(draws, is_leaf=is_draw)
 
     def one(k: Array, d: Draw) -> Array:
         if d.values == (-1.0, 1.0) and d.probs is None:
@@ -40,12 +41,12 @@ def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise
         return jax.random.choice(k, jnp.asarray(d.values, dtype), d.shape, p=probs)
 
     keys = jax.random.split(key, max(len(leaves), 1))
-    return tree.unflatten([one(k, d) for k, d in zip(keys, leaves, strict=False)])
+    return jax.tree.unflatten(tree, [one(k, d) for k, d in zip(keys, leaves, strict=False)])
 
 
 def count(draws: Draws) -> int:
     """How many noise patterns there are."""
-    leaves = jax.tree.leaves(draws, is_leaf=_is_draw)
+    leaves = jax.tree.leaves(draws, is_leaf=is_draw)
     total = 1
     for d in leaves:
         total *= len(d.values) ** int(np.prod(d.shape, dtype=int))
@@ -58,7 +59,7 @@ def patterns(draws: Draws, limit: int = 1 << 18) -> tuple[Noise, np.ndarray]:
     Raises:
         ValueError: if there are more than `limit` of them.
     """
-    leaves, tree = jax.tree.flatten(draws, is_leaf=_is_draw)
+    leaves, tree = jax.tree.flatten(draws, is_leaf=is_draw)
     if (n := count(draws)) > limit:
         raise ValueError(
             f"needed at most {limit} noise patterns to enumerate, got {n:.3g}; "
@@ -75,4 +76,4 @@ def patterns(draws: Draws, limit: int = 1 << 18) -> tuple[Noise, np.ndarray]:
         out.append(np.asarray(d.values)[part].reshape(n, *d.shape))
         probs = np.full(len(d.values), 1 / len(d.values)) if d.probs is None else np.array(d.probs)
         weights *= np.prod(probs[part], axis=1)
-    return tree.unflatten(out), weights
+    return jax.tree.unflatten(tree, out), weights

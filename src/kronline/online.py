@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
 from kronline import grads as gr
 from kronline.cells.base import Cell, LinearCell, State
 from kronline.grads import Grads
-from kronline.noise import Draws, Noise
+from kronline.noise import Draws, Noise, repeat, sample
 from kronline.readout import Readout
 from kronline.traces import KF, UORO, Exact, Nothing, Steps, Trace
 from kronline.traces.base import Memory
@@ -27,7 +27,7 @@ class Model(NamedTuple):
     """What is differentiated: a cell and what reads it."""
 
     cell: Cell
-    readout: Readout
+    readout: Readout | None  # None: users with a loss of their own
 
 
 class Params(NamedTuple):
@@ -83,6 +83,12 @@ class Estimator(ABC):
     def draws(self, model: Model, params: Params, k: int) -> Draws:
         """The noise of one segment of one lane."""
 
+    def noise(
+        self, key: Key[Array, ""], model: Model, params: Params, k: int, lanes: int, dtype: Any
+    ) -> Noise:
+        """The noise of one segment, for every lane its own."""
+        return sample(key, repeat(self.draws(model, params, k), lanes), dtype)
+
     @abstractmethod
     def segment(
         self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
@@ -135,7 +141,9 @@ class Online(Estimator):
     @property
     def span(self) -> int | None:
         """The window; one step where there is none."""
-        return {None: 1, "all": None}.get(self.window, self.window)  # type: ignore[call-overload]
+        if self.window == "all":
+            return None
+        return self.window or 1
 
     def check(self, cell: Cell) -> None:
         """As the trace says."""
@@ -185,6 +193,7 @@ class Online(Estimator):
     ) -> tuple[State, Memory, Params, Seen]:
         """One step, linearised once for the forward pass, the gradient and the trace."""
         cell, readout = model
+        assert readout is not None
         x, y, reset, weight = jax.tree.map(lambda a: a[0], seg)
         s = jnp.where(reset, jnp.zeros_like(s), s)
         memory = self.trace.reset(memory, reset)
@@ -237,6 +246,7 @@ def exact_segment(
         the state at the end; gradients; δ0 = ∂L/∂s; what was seen; the states before each step.
     """
     cell, readout = model
+    assert readout is not None
     k = seg.reset.shape[0]
     visible = isinstance(cell, LinearCell)
 
@@ -244,10 +254,11 @@ def exact_segment(
         def step(s: State, inputs: Any) -> Any:
             (x, y, reset, weight), dz, do = inputs
             s = jnp.where(reset, jnp.zeros_like(s), s)
+            feats: dict[str, Array] = {}
             if isinstance(cell, LinearCell):
                 new, feats = cell.traced(params.cell, dz, s, x)
             else:
-                new, feats = cell.step(moved, s, x), ()
+                new = cell.step(moved, s, x)
             h = cell.output(new)
             prediction = readout.predict(params.readout, h) + do
             value = readout.loss(prediction, y)

@@ -33,7 +33,7 @@ Input = Float[Array, " d"] | Int[Array, ""]  # a vector, or one symbol
 class OneHot(NamedTuple):
     """A symbol as a feature vector that is never written out: a row look-up."""
 
-    index: Int[Array, ""]
+    symbol: Int[Array, ""]
     size: int
 
 
@@ -59,7 +59,7 @@ def apply(W: Float[Array, "m r n"], pieces: tuple[Piece, ...]) -> Float[Array, "
     for p in pieces:
         size = p.size
         rows = W[at : at + size]
-        z = z + (rows[p.index] if isinstance(p, OneHot) else jnp.tensordot(p, rows, axes=1))
+        z = z + (rows[p.symbol] if isinstance(p, OneHot) else jnp.tensordot(p, rows, axes=1))
         at += size
     return z
 

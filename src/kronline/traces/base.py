@@ -23,7 +23,7 @@ Memory = Any  # a trace's state: a pytree of arrays
 class Steps(NamedTuple):
     """k steps of one lane, linearised when asked for, so that nothing large is ever stacked."""
 
-    count: int
+    length: int
     at: Callable[[Any], Lin]  # step t of the segment, t an integer or a traced one
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
 
@@ -76,9 +76,9 @@ class Trace(ABC):
             memory = self.reset(memory, steps.resets[t])
             return self.step(memory, steps.at(t), now), None
 
-        if steps.count == 1:
+        if steps.length == 1:
             return one(memory, (0, jax.tree.map(lambda a: a[0], noise)))[0]
-        return jax.lax.scan(one, memory, (jnp.arange(steps.count), noise))[0]
+        return jax.lax.scan(one, memory, (jnp.arange(steps.length), noise))[0]
 
 
 def safe_sqrt_ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

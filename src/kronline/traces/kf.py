@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.cells.base import Cell, LinearCell
 from kronline.grads import Grads, outer
-from kronline.jacobians import Group, Kronecker, StateJac
+from kronline.jacobians import Group, Kronecker, Lin, StateJac
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Trace, safe_sqrt_ratio
 
@@ -60,10 +60,9 @@ class KF(Trace):
         """One sign c = c1·c2 a weight matrix."""
         return {name: Draw() for name in params}
 
-    def step(
-        self, memory: dict[str, Pair], lin: Kronecker, noise: dict[str, Array]
-    ) -> dict[str, Pair]:
+    def step(self, memory: dict[str, Pair], lin: Lin, noise: dict[str, Array]) -> dict[str, Pair]:
         """`u ⊗ H A + ĥ ⊗ D`, merged into one pair, for each weight."""
+        assert isinstance(lin, Kronecker)
         return {name: merge(memory[name], g, lin.H, noise[name]) for name, g in lin.groups.items()}
 
     def pull(self, memory: dict[str, Pair], delta: Float[Array, " N"]) -> Grads:
@@ -74,8 +73,9 @@ class KF(Trace):
         """`0 ⊗ A`: the next step drops the term, at no pass over A."""
         return {name: p._replace(u=jnp.where(flag, 0, p.u)) for name, p in memory.items()}
 
-    def variance(self, memory: dict[str, Pair], lin: Kronecker) -> Float[Array, ""]:
+    def variance(self, memory: dict[str, Pair], lin: Lin) -> Float[Array, ""]:
         """`2(‖u‖‖ĥ‖‖HA‖‖D‖ + ⟨u,ĥ⟩⟨HA,D⟩)`, summed over the weights."""
+        assert isinstance(lin, Kronecker)
         total = jnp.zeros(())
         for name, g in lin.groups.items():
             u, HA = memory[name].u, lin.H.mm(memory[name].A)

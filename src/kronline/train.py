@@ -1,0 +1,54 @@
+"""The training loop: a task, a learner, and stretches of steps as one compiled program each."""
+
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from kronline.learner import Learner, State
+from kronline.online import Segment
+
+
+class Task(Protocol):
+    """A stream that makes its own data, and may react to how well it is learnt."""
+
+    def init(self, key: Key[Array, ""], lanes: int) -> Any:
+        """Where the stream starts."""
+
+    def batch(self, state: Any, steps: int) -> tuple[Any, Segment]:
+        """The next steps, (steps, lanes)."""
+
+    def feedback(self, state: Any, bits: Float[Array, "steps lanes"]) -> Any:
+        """Told the losses of these steps, in bits."""
+
+
+class Training(NamedTuple):
+    """A run between two stretches."""
+
+    learner: State
+    task: Any
+
+
+def start(learner: Learner, task: Task, key: Key[Array, ""], lanes: int) -> Training:
+    """A run at its beginning."""
+    k_learner, k_task = jax.random.split(key)
+    return Training(learner.init(k_learner, lanes), task.init(k_task, lanes))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 3), donate_argnums=2)
+def stretch(
+    learner: Learner, task: Task, training: Training, steps: int
+) -> tuple[Training, Float[Array, ""]]:
+    """Many steps with no return to the host; the mean loss in bits a step and lane."""
+    k = learner.estimator.span or steps
+
+    def one(training: Training, _: None) -> tuple[Training, Array]:
+        stream, seg = task.batch(training.task, k)
+        state, out = learner.run(training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight)
+        bits = out.loss / jnp.log(2.0)
+        return Training(state, task.feedback(stream, bits)), bits.mean()
+
+    training, bits = jax.lax.scan(one, training, None, steps // k)
+    return training, bits.mean()
