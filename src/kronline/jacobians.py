@@ -236,6 +236,12 @@ class Group:
 
     feats: Float[Array, " m"]  # ĥ
     M: Sensitivity
+    mask: Float[Array, "m r"] | None = None  # 0 where a weight does not exist
+
+    def times(self, dM: Float[Array, "*N r n"]) -> Float[Array, "*N m r n"]:
+        """`ĥ ⊗ dM`, written out, for the weights that exist."""
+        out = jnp.einsum("m,...rn->...mrn", self.feats, dM)
+        return out if self.mask is None else jnp.einsum("...mrn,mr->...mrn", out, self.mask)
 
 
 class Lin(ABC):
@@ -250,6 +256,10 @@ class Lin(ABC):
     @abstractmethod
     def vjp(self, d: Vector) -> tuple[Vector, Grads]:
         """`(d H, d F)`."""
+
+    @abstractmethod
+    def times_F(self, d: Vector) -> Grads:
+        """`d F`, written out, in the shape of the parameters."""
 
     @abstractmethod
     def dense(self) -> tuple[Float[Array, "N N"], Grads]:
@@ -269,15 +279,16 @@ class Kronecker(Lin):
         return self.H.mv(v)
 
     def vjp(self, d: Vector) -> tuple[Vector, Grads]:
-        """`(d H, d F)`, the latter as `ĥ ⊗ (d M)`."""
+        """`(d H, d F)`, the latter as factors, `ĥ ⊗ (d M)`; masks are left to `project`."""
         return self.H.vm(d), {k: outer(g.feats, g.M.vm(d)) for k, g in self.groups.items()}
+
+    def times_F(self, d: Vector) -> Grads:
+        """`d F`, written out."""
+        return {k: g.times(g.M.vm(d)) for k, g in self.groups.items()}
 
     def dense(self) -> tuple[Float[Array, "N N"], Grads]:
         """`(H, F)`."""
-        F = {
-            name: jnp.einsum("m,Nrn->Nmrn", g.feats, g.M.dense()) for name, g in self.groups.items()
-        }
-        return self.H.dense(), F
+        return self.H.dense(), {k: g.times(g.M.dense()) for k, g in self.groups.items()}
 
 
 @dataclass(frozen=True)
@@ -295,6 +306,10 @@ class Opaque(Lin):
     def vjp(self, d: Vector) -> tuple[Vector, Grads]:
         """`(d H, d F)`."""
         return self.back(d)
+
+    def times_F(self, d: Vector) -> Grads:
+        """`d F`."""
+        return self.back(d)[1]
 
     def dense(self) -> tuple[Float[Array, "N N"], Grads]:
         """`(H, F)`, by N reverse passes."""

@@ -177,7 +177,10 @@ class LinearCell(Cell):
             return new, (new, feats)
 
         (H, M), (new, feats) = jax.jacrev(f, argnums=(0, 1), has_aux=True)(s, zero)
-        groups = {name: jac.Group(feats[name], jac.DenseM(M[name])) for name in zero}
+        groups = {
+            name: jac.Group(feats[name], jac.DenseM(M[name]), _mask(w, dtype))
+            for name, w in self.weights().items()
+        }
         return jac.Kronecker(new, groups, jac.DenseH(H))
 
     def project(self, grads: Grads) -> Grads:
@@ -188,9 +191,11 @@ class LinearCell(Cell):
 
 def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
     """W, with zeros where a weight does not exist."""
-    if w.mask is None:
-        return W
-    return W * jnp.asarray(w.mask, W.dtype)[:, :, None]
+    return W if w.mask is None else W * jnp.asarray(w.mask, W.dtype)[:, :, None]
+
+
+def _mask(w: Weight, dtype: Any) -> Float[Array, "m r"] | None:
+    return None if w.mask is None else jnp.asarray(w.mask, dtype)
 
 
 @dataclass(frozen=True)
@@ -269,14 +274,15 @@ class UnitCell(LinearCell):
 
     def linearise(self, params: Params, s: State, x: Input) -> jac.Lin:
         """D and E by forward mode through one unit, O(n); H as `UnitH`, never written out here."""
-        W = masked(params["W"], self.weights()["W"])
+        w = self.weights()["W"]
+        W = masked(params["W"], w)
         pieces, slots = self._pieces(s, x), s.reshape(-1, self.hidden)
         z = apply(W, pieces)
         # D[a,k,j] = ∂f_a/∂z_k,  E[a,b,j] = ∂f_a/∂s_b
         derivative = jax.jacfwd(self._one, argnums=(0, 1))
         D, E = jax.vmap(derivative, in_axes=-1, out_axes=-1)(z, slots)
         read = W[: self.outputs].reshape(len(self.reads), self.hidden, *W.shape[1:])
-        group = jac.Group(features(pieces, W.dtype), jac.UnitM(D))
+        group = jac.Group(features(pieces, W.dtype), jac.UnitM(D), _mask(w, W.dtype))
         H = jac.UnitH(read, D, E, self._read)
         return jac.Kronecker(self._units(z, slots).reshape(-1), {"W": group}, H)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kronline.cells.base import Cell, LinearCell
@@ -25,8 +26,9 @@ class Pair(NamedTuple):
 class KF(Trace):
     """`G' = u ⊗ A` with `E[G'] = G`: O(n²) memory and O(n³) time a step. For linear cells.
 
-    One sign c a step and weight: G' depends on the paper's c1, c2 only through c = c1·c2, and on
-    p1, p2 only through ρ = p1/p2. So A is not divided by p1; instead
+    One sign c a step and weight: a step depends on the paper's c1, c2 only through c1·c2, and on
+    p1, p2 only through ρ = p1/p2. So c1 is taken as 1 (`one_sign` converts), and A is not divided
+    by p1; instead
 
         A ← H A + c ρ D,   u ← u + c ĥ/ρ,   ρ² = ‖H A‖ ‖ĥ‖ / (‖u‖ ‖D‖),
 
@@ -57,7 +59,7 @@ class KF(Trace):
         }
 
     def draws(self, size: int, params: Any) -> Draws:
-        """One sign c = c1·c2 a weight matrix."""
+        """One sign c a weight matrix."""
         return {name: Draw() for name in params}
 
     def step(self, memory: dict[str, Pair], lin: Lin, noise: dict[str, Array]) -> dict[str, Pair]:
@@ -82,6 +84,24 @@ class KF(Trace):
             norms = jnp.sqrt(jnp.sum(u**2) * jnp.sum(g.feats**2) * jnp.sum(HA**2) * g.M.norm2())
             total = total + 2 * (norms + jnp.dot(u, g.feats) * g.M.inner(HA))
         return total
+
+
+def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:
+    """This trace's signs c from the paper's c1 and c2, to replay another implementation.
+
+    A step's noise is c1·c2, but relative to the pair (u, A) that it meets: the paper's c1 flips the
+    sign of both, which leaves u ⊗ A as it was and which this trace never does.
+
+    Args:
+        c1, c2, reset: with the steps on the leading axis; the first step counts as a reset.
+    """
+    c1, c2, reset = (np.asarray(a) for a in (c1, c2, reset))
+    c, sigma = np.ones_like(c1), np.ones_like(c1[0])  # σ: the paper's pair over ours
+    for t in range(len(c)):
+        c[t] = sigma * c1[t] * c2[t]
+        # u ← c2 p2 ĥ at a start, u ← c1 (p1 u + c1 c2 p2 ĥ) later
+        sigma = np.where(reset[t] | (t == 0), c2[t], sigma * c1[t])
+    return c
 
 
 def merge(pair: Pair, group: Group, H: StateJac, c: Float[Array, ""]) -> Pair:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.grads import Grads, written_out
+from kronline.grads import Grads
 from kronline.jacobians import Lin
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Trace, safe_sqrt_ratio
@@ -78,7 +78,7 @@ class UORO(Trace):
 def merge(m: RankOne, lin: Lin, nu: Float[Array, " N"]) -> RankOne:
     """`(H s̃) θ̃ᵀ + ν (νF)` as one rank, unbiased over ν. One copy."""
     s = lin.jvp(m.s)
-    g = written_out(lin.vjp(nu)[1])
+    g = lin.times_F(nu)
     norm_s, norm_t = jnp.sqrt(jnp.sum(s**2)), jnp.sqrt(_norm2(m.theta))
     norm_nu, norm_g = jnp.sqrt(jnp.sum(nu**2)), jnp.sqrt(_norm2(g))
     old, new = (norm_s > 0) & (norm_t > 0), norm_g > 0

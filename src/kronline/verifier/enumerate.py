@@ -1,0 +1,202 @@
+"""Proofs by enumeration: every noise pattern is tried, so that means and variances are exact."""
+
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kronline.cells.base import Cell
+from kronline.noise import count, patterns, repeat
+from kronline.online import Estimator
+from kronline.traces import Trace
+from kronline.verifier.problem import Problem, dense, flat, relative
+from kronline.verifier.report import Check
+
+ROUNDING = 1e-10  # for what is equal but for rounding, relative, in float64
+CLOSED_FORM = 1e-8
+AT_MOST = 1 << 14  # patterns
+
+
+def exact(cell: Cell, estimator: Estimator, name: str, *, steps: int = 6) -> list[Check]:
+    """An estimator without noise: its gradients are those of reverse mode over the whole past."""
+    problem = Problem(cell, _whole_segments(steps, estimator))
+    learner = problem.learner(estimator)
+    _, grads = learner.gradients(problem.start(learner), **problem.data)
+    error = relative(flat(grads, 1), _by_segment(problem, estimator))
+    return [Check("gradient = BPTT, every step", name, estimator.name, error, ROUNDING)]
+
+
+def bias(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
+    """The mean gradient over ALL noise patterns is the exact gradient, at every step."""
+    steps = most_steps(cell, estimator)
+    problem = Problem(cell, steps)
+    learner = problem.learner(estimator)
+    state = problem.start(learner)
+    k = estimator.span or steps
+    noise, probs = patterns(repeat(learner.draws(1, steps), steps // k), AT_MOST)
+    grads = jax.vmap(lambda z: learner.gradients(state, **problem.data, noise=z)[1])(noise)
+    mean = np.tensordot(probs, flat(grads, 2), axes=1)
+    error = relative(mean, _by_segment(problem, estimator))
+    title = f"bias of the gradient, {len(probs)} patterns"
+    return [Check(title, name, estimator.name, error, ROUNDING)]
+
+
+def trace(cell: Cell, tr: Trace, name: str, estimator: str) -> list[Check]:
+    """The trace itself: it starts from zero, its mean is G, and its variance is the formula's."""
+    steps = _most(lambda t: count(_draws(cell, tr, t)), 2, 5)
+    problem = Problem(cell, steps)
+    size, params = cell.size, problem.params.cell
+    one, probs = patterns(tr.draws(size, params), AT_MOST)
+    P1 = len(probs)
+
+    def run(digits: Any) -> Any:
+        def step(carry: Any, now: Any) -> Any:
+            memory, s = carry
+            digit, x, flag = now
+            memory, s = tr.reset(memory, flag), jnp.where(flag, jnp.zeros_like(s), s)
+            lin = cell.linearise(params, s, x)
+            HG = jax.vmap(lin.jvp, in_axes=1, out_axes=1)(dense(tr, memory, size))
+            added = tr.variance(memory, lin)
+            memory = tr.step(memory, lin, jax.tree.map(lambda a: jnp.asarray(a)[digit], one))
+            out = (dense(tr, memory, size), HG, jnp.nan if added is None else added)
+            return (memory, lin.state), out
+
+        now = (digits, problem.data["x"][:, 0], problem.data["reset"][:, 0])
+        return jax.lax.scan(step, (tr.init(size, params), jnp.zeros(size)), now)[1]
+
+    digits = np.array(list(product(range(P1), repeat=steps)))
+    G, HG, formula = (np.asarray(a) for a in jax.jit(jax.vmap(run))(digits))
+    G, HG = (a.reshape(*a.shape[:2], -1) for a in (G, HG))
+    weights = np.prod(probs[digits], axis=1)
+    want = flat(problem.jacobians(), 2).reshape(steps, -1)
+    exists = np.tile(flat(cell.project(jax.tree.map(jnp.ones_like, params)), 0), size)
+
+    start = float(jnp.linalg.norm(dense(tr, tr.init(size, params), size)))
+    mean = np.tensordot(weights, G, axes=1)
+    checks = [
+        Check("the trace starts from zero", name, estimator, start, 0.0),
+        Check(f"mean of the trace = G, {len(digits)} patterns", name, estimator,
+              relative(mean * exists, want), ROUNDING),
+    ]  # fmt: skip
+    if np.isnan(formula).any():
+        return checks
+    one_step = max(_one_step(G, formula, probs, t) for t in range(steps))
+    over_time = _over_time(G, HG, formula, weights)
+    return [
+        *checks,
+        Check("one step's variance = closed form", name, estimator, one_step, CLOSED_FORM),
+        Check("Var_t = Var[H G'] + E[added]", name, estimator, over_time, CLOSED_FORM),
+    ]
+
+
+def _one_step(G: np.ndarray, formula: np.ndarray, probs: np.ndarray, t: int) -> float:
+    """Over the noise of step t alone, for every past: relative to the largest of the pasts."""
+    P1, steps = len(probs), G.shape[1]
+    tree = G[:, t].reshape(P1**t, P1, P1 ** (steps - t - 1), -1)[:, :, 0]
+    added = formula[:, t].reshape(P1**t, -1)[:, 0]
+    return float(np.max(np.abs(_variance(tree, probs, axis=1) - added)) / max(added.max(), 1e-300))
+
+
+def _over_time(G: np.ndarray, HG: np.ndarray, formula: np.ndarray, weights: np.ndarray) -> float:
+    """`Var_t = Var[H_t Ĝ_{t−1}] + E[variance that step t adds]`, relative to the largest."""
+    want = _variance(HG, weights, axis=0) + weights @ formula
+    return float(np.max(np.abs(_variance(G, weights, axis=0) - want)) / max(want.max(), 1e-300))
+
+
+def _variance(a: np.ndarray, probs: np.ndarray, axis: int) -> Any:
+    """The sum of the variances of all entries (last axis), over `axis`."""
+    mean = np.tensordot(probs, a, axes=(0, axis))
+    centred = a - np.expand_dims(mean, axis)
+    return np.tensordot(probs, (centred**2).sum(-1), axes=(0, axis))
+
+
+def halves(cell: Cell, estimator: Estimator, name: str, steps: int = 2) -> list[Check]:
+    """Two lanes with the same data: the variance of their mean is half of one lane's."""
+    problem = Problem(cell, steps)
+    learner = problem.learner(estimator)
+    single, probs = patterns(repeat(learner.draws(1), steps), AT_MOST)
+    double, probs2 = patterns(repeat(learner.draws(2), steps), AT_MOST)
+    one = _last_variance(problem, learner, single, probs, 1)
+    two = _last_variance(problem, learner, double, probs2, 2)
+
+    data, state = _lanes(problem, 2), problem.start(learner, 2)
+
+    def drawn(key: Any) -> Any:
+        return learner.gradients(state._replace(key=key), **data)[1].cell
+
+    keys = jax.random.split(jax.random.key(1), 4096)
+    grads = flat(jax.vmap(drawn)(keys), 2)[:, -1]
+    sampled = _variance(grads, np.full(len(keys), 1 / len(keys)), axis=0)
+    return [
+        Check("two lanes: half the variance", name, estimator.name,
+              float(abs(2 * two / one - 1)), CLOSED_FORM),
+        Check("two lanes: half the variance, 4096 keys", name, estimator.name,
+              float(abs(2 * sampled / one - 1)), 0.15),
+    ]  # fmt: skip
+
+
+def copies(cell: Cell, one: Estimator, many: Estimator, k: int, name: str) -> list[Check]:
+    """k copies: the variance is 1/k of one copy's, by enumeration."""
+    problem = Problem(cell, 2)
+    values = []
+    for estimator in (one, many):
+        learner = problem.learner(estimator)
+        noise, probs = patterns(repeat(learner.draws(1), 2), 1 << 16)
+        values.append(_last_variance(problem, learner, noise, probs, 1))
+    error = float(abs(k * values[1] / values[0] - 1))
+    title = f"{k} copies: 1/{k} of the variance"
+    return [Check(title, name, many.name, error, CLOSED_FORM)]
+
+
+def _last_variance(
+    problem: Problem, learner: Any, noise: Any, probs: np.ndarray, lanes: int
+) -> float:
+    """The variance of the last step's gradient."""
+    data, state = _lanes(problem, lanes), problem.start(learner, lanes)
+    grads = jax.vmap(lambda z: learner.gradients(state, **data, noise=z)[1].cell)(noise)
+    return float(_variance(flat(grads, 2)[:, -1], probs, axis=0))
+
+
+def _lanes(problem: Problem, lanes: int) -> dict[str, np.ndarray]:
+    """The same data in several lanes, without the reset."""
+    data = {k: np.repeat(a, lanes, axis=1) for k, a in problem.data.items()}
+    return {**data, "reset": np.zeros_like(data["reset"])}
+
+
+def most_steps(cell: Cell, estimator: Estimator) -> int:
+    """As many steps (whole segments, at most five) as can be enumerated."""
+    k = estimator.span or 1
+
+    def size(steps: int) -> int:
+        learner = Problem(cell, steps).learner(estimator)
+        return count(repeat(learner.draws(1, steps), steps // (estimator.span or steps)))
+
+    return _most(size, 2 * k if k > 1 else 2, max(5 // k, 2) * k, k)
+
+
+def _most(size: Any, low: int, high: int, by: int = 1) -> int:
+    fits = [t for t in range(low, high + 1, by) if size(t) <= AT_MOST]
+    if not fits:
+        raise ValueError(
+            f"needed at most {AT_MOST} noise patterns over {low} steps, got {size(low):.3g}; "
+            "give the verifier a smaller cell (two or three units) or fewer copies"
+        )
+    return fits[-1]
+
+
+def _draws(cell: Cell, tr: Trace, steps: int) -> Any:
+    return repeat(tr.draws(cell.size, Problem(cell, steps).params.cell), steps)
+
+
+def _whole_segments(steps: int, estimator: Estimator) -> int:
+    k = estimator.span or steps
+    return max(steps // k, 1) * k
+
+
+def _by_segment(problem: Problem, estimator: Estimator) -> np.ndarray:
+    """The exact gradient of each segment: the mean over its steps."""
+    grads = flat(problem.gradients(), 1)
+    k = estimator.span or problem.steps
+    return grads.reshape(-1, k, grads.shape[-1]).mean(1)

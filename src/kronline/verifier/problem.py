@@ -1,0 +1,115 @@
+"""A small problem in float64, and its exact gradients by plain reverse mode over the whole past."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from kronline.cells.base import Cell
+from kronline.grads import written_out
+from kronline.learner import Learner, State
+from kronline.online import Estimator, Params
+from kronline.readout import softmax
+from kronline.traces import Trace
+
+READOUT = softmax(3)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Random data and parameters; one lane, a reset inside, loss weights that differ."""
+
+    cell: Cell
+    steps: int
+    seed: int = 0
+
+    @cached_property
+    def data(self) -> dict[str, np.ndarray]:
+        """x, y, reset, weight, as `learner.gradients` takes them."""
+        rng = np.random.default_rng(self.seed)
+        reset = np.zeros((self.steps, 1), bool)
+        reset[1] = True  # the first step is forgotten, all others hang together
+        return {
+            "x": rng.normal(size=(self.steps, 1, self.cell.inputs)),
+            "y": rng.integers(0, READOUT.outputs, (self.steps, 1)),
+            "reset": reset,
+            "weight": rng.uniform(0.5, 1.5, (self.steps, 1)),
+        }
+
+    @cached_property
+    def params(self) -> Params:
+        """Parameters large enough for every nonlinearity to be felt."""
+        key = jax.random.key(self.seed)
+        start = Params(
+            self.cell.init(key, jnp.float64), READOUT.init(key, self.cell.outputs, jnp.float64)
+        )
+        leaves, tree = jax.tree.flatten(start)
+        keys = jax.random.split(key, len(leaves))
+        new = [
+            0.7 * jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)
+        ]
+        params = jax.tree.unflatten(tree, new)
+        return params._replace(cell=self.cell.project(params.cell))
+
+    def learner(self, estimator: Estimator) -> Learner:
+        """The library's own path for this problem."""
+        return Learner(self.cell, READOUT, estimator, optax.sgd(0.0), dtype="float64")
+
+    def start(self, learner: Learner, lanes: int = 1) -> State:
+        """A fresh state with the problem's parameters."""
+        own = learner.init(jax.random.key(self.seed), lanes)
+        params = self.params._replace(estimator=own.params.estimator)
+        return own._replace(params=params)
+
+    def gradients(self) -> Params:
+        """`weight_t dL_t/dθ` for every t, (steps, ...): reverse mode over the whole past."""
+        y, weight = self.data["y"][:, 0], self.data["weight"][:, 0]
+
+        def losses(params: Params) -> Any:
+            def loss(s: Any, y: Any, weight: Any) -> Any:
+                return weight * READOUT.loss(
+                    READOUT.predict(params.readout, self.cell.output(s)), y
+                )
+
+            return jax.vmap(loss)(self._states(params.cell), y, weight)
+
+        grads = jax.jit(jax.jacrev(losses))(self.params)
+        return grads._replace(cell=jax.vmap(self.cell.project)(grads.cell))
+
+    def jacobians(self) -> Any:
+        """`G_t = ds_t/dθ` for every t, (steps, N, ...)."""
+        return jax.jit(jax.jacrev(self._states))(self.params.cell)
+
+    def _states(self, cell_params: Any) -> Any:
+        """The states after each step, (steps, N)."""
+
+        def step(s: Any, now: Any) -> Any:
+            x, reset = now
+            s = self.cell.step(cell_params, jnp.where(reset, jnp.zeros_like(s), s), x)
+            return s, s
+
+        now = (self.data["x"][:, 0], self.data["reset"][:, 0])
+        return jax.lax.scan(step, jnp.zeros(self.cell.size), now)[1]
+
+
+def dense(trace: Trace, memory: Any, size: int) -> Any:
+    """The trace as a matrix (N, |θ|), row by row: `e_i·Ĝ`."""
+    rows = jax.vmap(lambda e: written_out(trace.pull(memory, e)))(jnp.eye(size))
+    return jnp.concatenate([a.reshape(size, -1) for a in jax.tree.leaves(rows)], axis=1)
+
+
+def flat(tree: Any, axes: int) -> np.ndarray:
+    """All leaves side by side, keeping the first `axes` axes."""
+    leaves = [np.asarray(a) for a in jax.tree.leaves(tree)]
+    return np.concatenate([a.reshape(*a.shape[:axes], -1) for a in leaves], axis=-1)
+
+
+def relative(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest relative error over rows: `max_t ‖got_t − want_t‖ / ‖want_t‖`."""
+    size = np.linalg.norm(want, axis=-1)
+    error = np.linalg.norm(got - want, axis=-1)
+    return float(np.max(error / np.where(size > 0, size, 1)))

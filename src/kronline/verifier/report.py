@@ -1,0 +1,56 @@
+"""What the verifier says: one line a check, a verdict each, and one for all."""
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: `value` must not exceed `limit`."""
+
+    name: str
+    cell: str
+    estimator: str
+    value: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it holds; NaN does not."""
+        return self.value <= self.limit
+
+
+@dataclass
+class Report:
+    """Checks, in order."""
+
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are checks, and all of them hold."""
+        return bool(self.checks) and all(c.ok for c in self.checks)
+
+    def failed(self) -> list[Check]:
+        """The checks that do not hold."""
+        return [c for c in self.checks if not c.ok]
+
+    def json(self) -> str:
+        """One object: `ok`, and `checks`."""
+        checks = [{**asdict(c), "ok": c.ok} for c in self.checks]
+        return json.dumps({"ok": self.ok, "checks": checks}, indent=1)
+
+    def table(self) -> Table:
+        """For people."""
+        table = Table(title="kronline verify")
+        for column in ("check", "cell", "estimator"):
+            table.add_column(column)
+        for column in ("value", "limit"):
+            table.add_column(column, justify="right")
+        table.add_column("verdict")
+        for c in self.checks:
+            verdict = "[green]holds[/]" if c.ok else "[bold red]FAILS[/]"
+            table.add_row(c.name, c.cell, c.estimator, f"{c.value:.2g}", f"{c.limit:.2g}", verdict)
+        return table
