@@ -30,7 +30,9 @@ from kronline.learner import Learner, Out, State
 from kronline.noise import Draw
 from kronline.online import Estimator, Online, Params, bptt, kf_rtrl, rtrl, tbptt, uoro
 from kronline.readout import Readout, linear, softmax
+from kronline.save import load, save
 from kronline.traces import KF, UORO, Exact, Nothing, Trace
+from kronline.verifier import verify
 
 __all__ = [
     "GRU",
@@ -70,8 +72,11 @@ __all__ = [
     "gate_bias",
     "kf_rtrl",
     "linear",
+    "load",
     "rtrl",
+    "save",
     "softmax",
     "tbptt",
     "uoro",
+    "verify",
 ]

@@ -1,0 +1,43 @@
+# Everything lives in .venv; `make demo` and `make test` are all it takes.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: install install-dev demo test lint types verify constraints clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+install-dev: .venv/installed-dev
+
+.venv/installed-dev: .venv/installed
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: install
+	$(BIN)/kronline demo
+
+test: install-dev
+	$(BIN)/python -m pytest -n 2
+
+lint: install-dev
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
+
+types: install-dev
+	$(BIN)/mypy
+
+verify: install
+	$(BIN)/kronline verify
+
+# a set of versions that works, for every platform; names no host
+constraints:
+	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links -q -o constraints.txt pyproject.toml
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,82 @@
+"""The command `kronline`: parses, calls, prints."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import jax
+import tyro
+from rich.console import Console
+
+from kronline import demo, names
+from kronline._version import __version__
+from kronline.progress import Tracker
+from kronline.verifier.report import Report
+from kronline.verifier.suite import jobs_for, library
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Prove that cells and estimators do what they claim, by trying every noise pattern.
+
+    Without options: the library's default set. Exits with 1 if a check fails.
+
+    Examples:
+        kronline verify
+        kronline verify --cell "RHN(2, 3)" --estimator "kf_rtrl(window=1)"
+        kronline verify --cell my_cell.py:MyCell --estimator my_trace.py:estimator
+    """
+
+    cell: str | None = None  # NAME(units, inputs), or file.py:NAME; two or three units
+    estimator: str | None = None  # NAME(arguments), or file.py:NAME
+    all: bool = False  # every cell, windows too
+    json: bool = False  # print one JSON object instead of the table
+
+
+def verify(args: Verify) -> int:
+    """Run the checks that were asked for."""
+    with jax.enable_x64(True):
+        if args.cell is None and args.estimator is None:
+            jobs = library(args.all)
+        else:
+            cell = names.parse(args.cell or "RHN(2, 2)", names.CELLS, "cell")
+            estimator = names.parse(args.estimator or "kf_rtrl", names.ESTIMATORS, "estimator")
+            jobs = list(jobs_for(cell, estimator, args.cell, lanes=True))
+        report = Report()
+        with Tracker({"checks": len(jobs)}) as tracker:
+            for title, job in jobs:
+                report.checks += job()
+                tracker.update("checks", 1, title)
+    if args.json:
+        print(report.json())
+    else:
+        console = Console()
+        console.print(report.table())
+        n, bad = len(report.checks), len(report.failed())
+        console.print(f"{n - bad} of {n} checks hold." + (" [red]Not verified.[/]" if bad else ""))
+    return 0 if report.ok else 1
+
+
+Command = (
+    Annotated[Verify, tyro.conf.subcommand("verify")]
+    | Annotated[demo.Demo, tyro.conf.subcommand("demo")]
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line, run, and exit."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv == ["--version"]:
+        print(f"kronline {__version__}")
+        return
+    try:
+        args = tyro.cli(Command, prog="kronline", args=argv, description=__doc__)
+        code = verify(args) if isinstance(args, Verify) else demo.main(args)
+    except (ValueError, TypeError, OSError) as e:
+        print(f"kronline: {e}", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        print("kronline: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)

@@ -1,0 +1,73 @@
+"""Cells and estimators by what they are called on a command line: `RHN(2, 3)`, `uoro(copies=4)`.
+
+Also `path/to/file.py:NAME` or `package.module:NAME`, for a user's own.
+"""
+
+import ast
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kronline import cells, online
+
+ESTIMATORS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (online.kf_rtrl, online.uoro, online.rtrl, online.tbptt, online.bptt)
+}
+CELLS: dict[str, Callable[..., Any]] = {
+    c.__name__: c
+    for c in (
+        cells.Tanh,
+        cells.LeakyTanh,
+        cells.RHN,
+        cells.LSTM,
+        cells.GRU,
+        cells.DeepRHN,
+        cells.ResetBeforeGRU,
+    )
+}
+
+
+def parse(text: str, known: dict[str, Callable[..., Any]], what: str) -> Any:
+    """`NAME`, `NAME(arguments)` or `place:NAME` as the object it means."""
+    if ":" in text:
+        return _imported(text, what)
+    try:
+        node = ast.parse(text, mode="eval").body
+        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+        if not isinstance(call.func, ast.Name):
+            raise ValueError
+        name = call.func.id
+        args = [ast.literal_eval(a) for a in call.args]
+        kwargs = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except (SyntaxError, ValueError) as e:
+        raise ValueError(
+            f"{what} must be NAME, NAME(arguments) or file.py:NAME, got {text!r}"
+        ) from e
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1, 0.4)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{what} must be one of {', '.join(known)}, got {name!r}{hint}")
+    try:
+        return known[name](*args, **kwargs)
+    except TypeError as e:
+        raise ValueError(f"{what} {text!r}: {e}") from e
+
+
+def _imported(text: str, what: str) -> Any:
+    """A user's own, from a file or a module; called if it is a class or function."""
+    place, _, name = text.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        thing = getattr(module, name)
+    except (ImportError, OSError, AttributeError) as e:
+        raise ValueError(f"{what} {text!r} could not be read: {e}") from e
+    return thing() if callable(thing) else thing

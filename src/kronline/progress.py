@@ -1,0 +1,74 @@
+"""Progress with an estimate of the time left: bars on a terminal, plain lines elsewhere."""
+
+import sys
+import threading
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+PLAIN_EVERY = 5.0  # seconds between plain lines
+
+
+class Tracker:
+    """Several named jobs, each of so many units; written to stderr, safe to call from threads.
+
+    Example:
+        with Tracker({"kf": 1000, "uoro": 1000}) as tracker:
+            tracker.update("kf", 10, "T = 3")
+    """
+
+    def __init__(self, totals: dict[str, int], *, quiet: bool = False):
+        self._totals = totals
+        self._done = dict.fromkeys(totals, 0)
+        self._notes = dict.fromkeys(totals, "")
+        self._lock = threading.Lock()
+        self._start = self._printed = time.monotonic()
+        self._quiet = quiet
+        self._bars: Progress | None = None
+        if sys.stderr.isatty() and not quiet:
+            self._bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:3.0f} %"),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(elapsed_when_finished=False),
+                console=Console(stderr=True),
+            )
+            self._ids = {n: self._bars.add_task(n, total=t, note="") for n, t in totals.items()}
+
+    def __enter__(self) -> "Tracker":
+        if self._bars:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def update(self, name: str, by: int, note: str = "") -> None:
+        """`by` more units of a job are done."""
+        with self._lock:
+            self._done[name] += by
+            self._notes[name] = note
+            if self._bars:
+                self._bars.update(self._ids[name], advance=by, note=note)
+            elif not self._quiet and time.monotonic() - self._printed > PLAIN_EVERY:
+                self._printed = time.monotonic()
+                print(self._line(), file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        elapsed = time.monotonic() - self._start
+        shares = {n: self._done[n] / t for n, t in self._totals.items()}
+        overall = sum(self._done.values()) / sum(self._totals.values())
+        left = elapsed * (1 / overall - 1) if overall else float("nan")
+        parts = [f"{n} {100 * s:.0f} % {self._notes[n]}".rstrip() for n, s in shares.items() if s]
+        return f"{'; '.join(parts)} ({elapsed:.0f} s, about {left:.0f} s left)"
