@@ -112,8 +112,9 @@ def _variance(a: np.ndarray, probs: np.ndarray, axis: int) -> Any:
     return np.tensordot(probs, (centred**2).sum(-1), axes=(0, axis))
 
 
-def halves(cell: Cell, estimator: Estimator, name: str, steps: int = 2) -> list[Check]:
+def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     """Two lanes with the same data: the variance of their mean is half of one lane's."""
+    steps = most_steps(cell, estimator, lanes=2, high=3)
     problem = Problem(cell, steps)
     learner = problem.learner(estimator)
     single, probs = patterns(repeat(learner.draws(1), steps), AT_MOST)
@@ -165,15 +166,15 @@ def _lanes(problem: Problem, lanes: int) -> dict[str, np.ndarray]:
     return {**data, "reset": np.zeros_like(data["reset"])}
 
 
-def most_steps(cell: Cell, estimator: Estimator) -> int:
-    """As many steps (whole segments, at most five) as can be enumerated."""
+def most_steps(cell: Cell, estimator: Estimator, *, lanes: int = 1, high: int = 5) -> int:
+    """As many steps (whole segments, two at least) as can be enumerated."""
     k = estimator.span or 1
 
     def size(steps: int) -> int:
         learner = Problem(cell, steps).learner(estimator)
-        return count(repeat(learner.draws(1, steps), steps // (estimator.span or steps)))
+        return count(repeat(learner.draws(lanes, steps), steps // (estimator.span or steps)))
 
-    return _most(size, 2 * k if k > 1 else 2, max(5 // k, 2) * k, k)
+    return _most(size, 2 * k, max(high // k, 2) * k, k)
 
 
 def _most(size: Any, low: int, high: int, by: int = 1) -> int:
