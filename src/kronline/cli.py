@@ -12,8 +12,7 @@ from rich.console import Console
 from kronline import demo, names
 from kronline._version import __version__
 from kronline.progress import Tracker
-from kronline.verifier.report import Report
-from kronline.verifier.suite import jobs_for, library
+from kronline.verifier.suite import jobs_for, library, run
 
 
 @dataclass(frozen=True)
@@ -36,18 +35,16 @@ class Verify:
 
 def verify(args: Verify) -> int:
     """Run the checks that were asked for."""
-    with jax.enable_x64(True):
-        if args.cell is None and args.estimator is None:
-            jobs = library(args.all)
-        else:
-            cell = names.parse(args.cell or "RHN(2, 2)", names.CELLS, "cell")
-            estimator = names.parse(args.estimator or "kf_rtrl", names.ESTIMATORS, "estimator")
-            jobs = list(jobs_for(cell, estimator, args.cell, lanes=True))
-        report = Report()
-        with Tracker({"checks": len(jobs)}) as tracker:
-            for title, job in jobs:
-                report.checks += job()
-                tracker.update("checks", 1, title)
+    # many small programs, each run once: compiling them takes longer than running them
+    jax.config.update("jax_disable_most_optimizations", True)
+    if args.cell is None and args.estimator is None:
+        jobs = library(args.all)
+    else:
+        cell = names.parse(args.cell or "RHN(2, 2)", names.CELLS, "cell")
+        estimator = names.parse(args.estimator or "kf_rtrl", names.ESTIMATORS, "estimator")
+        jobs = list(jobs_for(cell, estimator, args.cell, lanes=True))
+    with Tracker({"checks": len(jobs)}) as tracker:
+        report = run(jobs, lambda title: tracker.update("checks", 1, title))
     if args.json:
         print(report.json())
     else:

@@ -138,7 +138,7 @@ def _named(state: State) -> dict[str, Any]:
 def _plain(leaf: Any) -> np.ndarray:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    return np.ascontiguousarray(leaf)
+    return np.asarray(leaf, order="C")
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:

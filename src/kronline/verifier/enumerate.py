@@ -19,7 +19,7 @@ CLOSED_FORM = 1e-8
 AT_MOST = 1 << 14  # patterns
 
 
-def exact(cell: Cell, estimator: Estimator, name: str, *, steps: int = 6) -> list[Check]:
+def exact(cell: Cell, estimator: Estimator, name: str, *, steps: int = 5) -> list[Check]:
     """An estimator without noise: its gradients are those of reverse mode over the whole past."""
     problem = Problem(cell, _whole_segments(steps, estimator))
     learner = problem.learner(estimator)

@@ -1,7 +1,7 @@
 """A small problem in float64, and its exact gradients by plain reverse mode over the whole past."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from kronline.readout import softmax
 from kronline.traces import Trace
 
 READOUT = softmax(3)
+STILL = optax.sgd(0.0)  # one for all, so that equal learners share their compiled programs
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,20 @@ class Problem:
     @cached_property
     def params(self) -> Params:
         """Parameters large enough for every nonlinearity to be felt."""
-        key = jax.random.key(self.seed)
-        start = Params(
-            self.cell.init(key, jnp.float64), READOUT.init(key, self.cell.outputs, jnp.float64)
-        )
-        leaves, tree = jax.tree.flatten(start)
-        keys = jax.random.split(key, len(leaves))
-        new = [
-            0.7 * jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)
-        ]
-        params = jax.tree.unflatten(tree, new)
+        rng = np.random.default_rng(self.seed)
+
+        def start() -> Params:
+            key, dtype = jax.random.key(0), jnp.float64
+            readout = READOUT.init(key, self.cell.outputs, dtype)
+            return Params(self.cell.init(key, dtype), readout)
+
+        shapes = jax.eval_shape(start)
+        params = jax.tree.map(lambda a: jnp.asarray(rng.normal(0, 0.7, a.shape)), shapes)
         return params._replace(cell=self.cell.project(params.cell))
 
     def learner(self, estimator: Estimator) -> Learner:
         """The library's own path for this problem."""
-        return Learner(self.cell, READOUT, estimator, optax.sgd(0.0), dtype="float64")
+        return Learner(self.cell, READOUT, estimator, STILL, dtype="float64")
 
     def start(self, learner: Learner, lanes: int = 1) -> State:
         """A fresh state with the problem's parameters."""
@@ -65,6 +65,7 @@ class Problem:
         params = self.params._replace(estimator=own.params.estimator)
         return own._replace(params=params)
 
+    @cache  # noqa: B019
     def gradients(self) -> Params:
         """`weight_t dL_t/dθ` for every t, (steps, ...): reverse mode over the whole past."""
         y, weight = self.data["y"][:, 0], self.data["weight"][:, 0]
@@ -80,6 +81,7 @@ class Problem:
         grads = jax.jit(jax.jacrev(losses))(self.params)
         return grads._replace(cell=jax.vmap(self.cell.project)(grads.cell))
 
+    @cache  # noqa: B019
     def jacobians(self) -> Any:
         """`G_t = ds_t/dθ` for every t, (steps, N, ...)."""
         return jax.jit(jax.jacrev(self._states))(self.params.cell)

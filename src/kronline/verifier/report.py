@@ -53,5 +53,12 @@ class Report:
         table.add_column("verdict")
         for c in self.checks:
             verdict = "[green]holds[/]" if c.ok else "[bold red]FAILS[/]"
-            table.add_row(escape(c.name), escape(c.cell), escape(c.estimator), f"{c.value:.2g}", f"{c.limit:.2g}", verdict)
+            table.add_row(
+                escape(c.name),
+                escape(c.cell),
+                escape(c.estimator),
+                f"{c.value:.2g}",
+                f"{c.limit:.2g}",
+                verdict,
+            )
         return table

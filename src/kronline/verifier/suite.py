@@ -1,6 +1,7 @@
 """What is verified: one cell x estimator at a time, or the whole library."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
@@ -48,8 +49,7 @@ def verify(cell: Cell, estimator: Estimator, *, name: str | None = None) -> Repo
     Example:
         >>> print(kronline.verify(RHN(2, 3), kf_rtrl()).ok)
     """
-    with jax.enable_x64(True):
-        return Report([c for _, job in jobs_for(cell, estimator, name, True) for c in job()])
+    return run(list(jobs_for(cell, estimator, name, lanes=True)))
 
 
 def jobs_for(
@@ -78,6 +78,19 @@ def _noisy(cell: Cell, estimator: Estimator) -> bool:
     learner = by_enumeration.Problem(cell, estimator.span or 2).learner(estimator)
     with jax.enable_x64(True):
         return by_enumeration.count(learner.draws(1, 2)) > 1
+
+
+def run(jobs: list[Job], done: Callable[[str], None] = lambda title: None) -> Report:
+    """All jobs, two at a time (most of the time goes into compilation); checks in their order."""
+
+    def one(job: Job) -> list[Check]:
+        with jax.enable_x64(True):  # which is a setting of the thread
+            checks = job[1]()
+        done(job[0])
+        return checks
+
+    with ThreadPoolExecutor(2) as pool:
+        return Report([check for checks in pool.map(one, jobs) for check in checks])
 
 
 def library(everything: bool = False) -> list[Job]:

@@ -1,0 +1,78 @@
+"""Four estimators with the mistakes that are made in practice; the verifier must refuse them."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+import kronline as kl
+from kronline.jacobians import DenseH, Kronecker
+from kronline.noise import repeat, sample
+from kronline.traces import kf
+
+
+@dataclass(frozen=True)
+class SignDependentP(kl.KF):
+    """ρ depends on the current sign."""
+
+    def step(self, memory, lin, noise):
+        def stretched(pair, c):  # a p1 that knows c: u is weighed more where c = +1
+            return pair._replace(u=pair.u * (1 + 0.1 * c))
+
+        cheated = {name: stretched(memory[name], noise[name]) for name in memory}
+        return super().step(cheated, lin, noise)
+
+
+@dataclass(frozen=True)
+class StaleH(kl.KF):
+    """H of the step before, as happens when it is computed from the new state."""
+
+    def init(self, size, params):
+        return super().init(size, params), jnp.eye(size)
+
+    def step(self, memory, lin, noise):
+        pairs, old = memory
+        H, _ = lin.dense()
+        return super().step(pairs, Kronecker(lin.state, lin.groups, DenseH(old)), noise), H
+
+    def pull(self, memory, delta):
+        return super().pull(memory[0], delta)
+
+    def reset(self, memory, flag):
+        return super().reset(memory[0], flag), memory[1]
+
+    def variance(self, memory, lin):
+        return None
+
+
+@dataclass(frozen=True)
+class NoisyStart(kl.KF):
+    """Factors that start from noise."""
+
+    def init(self, size, params):
+        key = jax.random.key(0)
+        return {
+            name: kf.Pair(
+                0.1 * jax.random.normal(key, p.u.shape, p.u.dtype),
+                0.1 * jax.random.normal(key, p.A.shape, p.A.dtype),
+                jnp.ones_like(p.norm),
+            )
+            for name, p in super().init(size, params).items()
+        }
+
+
+@dataclass(frozen=True)
+class SharedSigns(kl.Online):
+    """One draw for all lanes."""
+
+    def noise(self, key, model, params, k, lanes, dtype):
+        one = sample(key, repeat(self.draws(model, params, k), 1), dtype)
+        return jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape[1:])), one)
+
+
+@dataclass(frozen=True)
+class SharedCopies(kl.UORO):
+    """Copies that share their signs: their mean is as noisy as one."""
+
+    def step(self, memory, lin, noise):
+        return super().step(memory, lin, jnp.broadcast_to(noise[:1], noise.shape))

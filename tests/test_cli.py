@@ -1,0 +1,77 @@
+"""The command line, as a user meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kronline as kl
+from kronline import names
+
+PNG = b"\x89PNG"
+
+
+def kronline(*args, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "kronline", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def test_the_demo_draws_and_reports(tmp_path):
+    done = kronline("demo", "--steps", "400", "--hidden", "8", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    curves = {c["method"]: c for c in result["curves"]}
+    assert list(curves) == ["KF-RTRL", "UORO", "TBPTT-5"]
+    for c in curves.values():
+        assert c["steps"][-1] >= 400
+        assert len(c["T"]) == len(c["bits_per_char"]) == len(c["steps"])
+    assert (tmp_path / result["figure"]).read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["demo", "--steps", "0"], "steps must be >= 1"),
+        (["demo", "--out", "no/such/folder/a.png"], "existing folder"),
+        (["verify", "--cell", "RNH(2, 2)"], "did you mean 'RHN'"),
+        (["verify", "--estimator", "kf_rtrl(windw=1)"], "windw"),
+        (["verify", "--estimator", "1 +"], "NAME(arguments)"),
+        (["verify", "--cell", "nowhere.py:Cell"], "could not be read"),
+        (["verify", "--cell", "RHN(9, 2)", "--estimator", "uoro"], "smaller cell"),
+    ],
+)
+def test_wrong_input_is_explained(args, message):
+    done = kronline(*args)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unknown_commands_and_options():
+    assert "verify" in kronline("--help").stdout
+    assert kronline("verfy").returncode == 2
+    assert "--json" in kronline("verify", "--jsn").stderr
+    assert kronline("--version").stdout.strip() == f"kronline {kl.__version__}"
+
+
+def test_a_failed_proof_exits_with_1(tmp_path):
+    done = kronline("verify", "--cell", "Tanh(2, 2)", "--estimator", "tbptt(2)")
+    assert done.returncode == 1
+    assert "FAILS" in done.stdout
+
+
+def test_names_mean_what_they_say():
+    assert names.parse("kf_rtrl", names.ESTIMATORS, "estimator") == kl.kf_rtrl()
+    assert names.parse("uoro(copies=3, window=1)", names.ESTIMATORS, "") == kl.uoro(3, 1)
+    assert names.parse("DeepRHN(2, 3, depth=4)", names.CELLS, "cell") == kl.DeepRHN(2, 3, 4)
+    own = Path(__file__).parent.parent / "examples" / "own_cell.py"
+    assert names.parse(f"{own}:cell", names.CELLS, "cell").hidden == 2
+    with pytest.raises(ValueError, match="NAME"):
+        names.parse("__import__('os').system('true')", names.ESTIMATORS, "estimator")

@@ -1,0 +1,68 @@
+"""The examples work, are as short as promised, and the verifier takes them."""
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import jax
+import optax
+import pytest
+
+import kronline as kl
+
+ROOT = Path(__file__).parent.parent
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lines(thing):
+    """Lines of code, without blank ones and comments."""
+    return len([s for s in inspect.getsource(thing).splitlines() if s.strip().strip("#")])
+
+
+def test_a_cell_of_ones_own():
+    own = example("own_cell")
+    assert lines(own.MinimalGated) <= 15
+    for estimator in (kl.kf_rtrl(), kl.uoro(), kl.rtrl()):
+        assert kl.verify(own.cell(), estimator).ok
+
+
+def test_a_trace_of_ones_own():
+    own = example("own_trace")
+    assert lines(own.Averaged) <= 40
+    assert kl.verify(kl.LSTM(1, 2), own.estimator()).ok
+
+
+def blocks(path):
+    return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md"])
+def test_the_code_in_the_documents_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = blocks(path)
+    assert found
+    scope = {}
+    for block in found:
+        exec(compile(block, path, "exec"), scope)
+
+
+def test_the_readmes_cell_and_first_program_are_short():
+    first, cell = blocks("README.md")[:2]
+    assert len([s for s in first.splitlines() if s.strip()]) <= 12
+    assert "UnitCell" in cell
+    assert len([s for s in cell.splitlines() if s.strip()]) <= 15
+
+
+def test_the_skeletons_are_right():
+    scope = {"kl": kl, "jax": jax, "optax": optax}
+    for block in blocks("CONTRIBUTING.md"):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), scope)
+    assert kl.verify(scope["MyCell"](2, 2), kl.kf_rtrl()).ok
+    assert kl.verify(kl.Tanh(2, 2), kl.Online(scope["MyTrace"]())).ok

@@ -1,0 +1,126 @@
+"""A learner on disk: what comes back goes on bit for bit; what is damaged is refused."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import kronline as kl
+
+ADAM = optax.adam(1e-2)
+rng = np.random.default_rng(0)
+X, Y = rng.integers(0, 3, (2, 12, 2))
+
+
+def make(cell=None, estimator=None, **kwargs):
+    cell = cell or kl.Stack((kl.LSTM(3, 3, init_weights=kl.gate_bias(f=1.0)), kl.RHN(2, 3)))
+    return kl.Learner(cell, kl.softmax(3), estimator or kl.kf_rtrl(window=1), ADAM, **kwargs)
+
+
+def leaves(state):
+    plain = state._replace(key=jax.random.key_data(state.key))
+    return [np.asarray(a) for a in jax.tree.leaves(plain)]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    a = make()
+    state, _ = a.run(a.init(jax.random.key(0), 2), X[:6], Y[:6])
+    kl.save(tmp_path / "a.safetensors", a, state)
+    return tmp_path / "a.safetensors", a, state
+
+
+def test_a_learner_goes_on_bit_for_bit(saved):
+    path, a, state = saved
+    b, loaded = kl.load(path, optimiser=ADAM)
+    assert b == a
+    for p, q in zip(leaves(loaded), leaves(state), strict=True):
+        assert p.dtype == q.dtype
+        assert np.array_equal(p, q)
+    further, again = a.run(state, X[6:], Y[6:])[0], b.run(loaded, X[6:], Y[6:])[0]
+    assert all(np.array_equal(p, q) for p, q in zip(leaves(further), leaves(again), strict=True))
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "a",
+    [
+        make(kl.GRU(3, 3), kl.uoro(2)),
+        make(kl.Embedded(kl.Tanh(3, 2), 3), kl.tbptt(3), layout=kl.Loop()),
+        make(kl.Opaque(kl.DeepRHN(3, 3)), kl.rtrl(), update_every=4),
+    ],
+    ids=["uoro", "tbptt", "rtrl"],
+)
+def test_settings_survive(a, tmp_path):
+    kl.save(tmp_path / "a", a, a.init(jax.random.key(0), 2))
+    assert kl.load(tmp_path / "a", optimiser=ADAM)[0] == a
+
+
+def test_a_buffer_survives(tmp_path):
+    a = make(estimator=kl.tbptt(5))
+    state, _ = a.run(a.init(jax.random.key(0), 2, example=(X[0], Y[0])), X[:7], Y[:7])
+    kl.save(tmp_path / "a", a, state)
+    with pytest.raises(ValueError, match="example"):
+        kl.load(tmp_path / "a", learner=a)
+    _, loaded = kl.load(tmp_path / "a", learner=a, example=(X[0], Y[0]))
+    assert all(np.array_equal(p, q) for p, q in zip(leaves(loaded), leaves(state), strict=True))
+
+
+def test_ones_own_cell_needs_ones_own_learner(tmp_path):
+    class Mine(kl.Tanh):
+        pass
+
+    a = make(Mine(3, 3))
+    kl.save(tmp_path / "a", a, a.init(jax.random.key(0)))
+    with pytest.raises(ValueError, match=r"'Mine'.*load\(path, learner=learner\)"):
+        kl.load(tmp_path / "a", optimiser=ADAM)
+    assert kl.load(tmp_path / "a", learner=a)[0] is a
+    with pytest.raises(ValueError, match="another learner"):
+        kl.load(tmp_path / "a", learner=make(kl.Tanh(3, 3)))
+
+
+def test_another_optimiser_is_noticed(saved):
+    with pytest.raises(ValueError, match="does not fit"):
+        kl.load(saved[0], optimiser=optax.sgd(0.1))
+    with pytest.raises(ValueError, match="optimiser="):
+        kl.load(saved[0])
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "text", "header"])
+def test_a_damaged_file_is_refused(saved, damage):
+    path = saved[0]
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[-5] ^= 1
+    elif damage == "cut":
+        data = data[:-40]
+    elif damage == "empty":
+        data = bytearray()
+    elif damage == "text":
+        data = bytearray(b"not a checkpoint, by any means")
+    else:
+        data = data.replace(b"kronline-learner-1", b"kronline-learner-9")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"damaged|format"):
+        kl.load(path, optimiser=ADAM)
+
+
+def test_a_missing_file_or_folder(tmp_path, saved):
+    with pytest.raises(FileNotFoundError):
+        kl.load(tmp_path / "nowhere", optimiser=ADAM)
+    with pytest.raises(FileNotFoundError):
+        kl.save(tmp_path / "no" / "folder", saved[1], saved[2])
+
+
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
+    path, a, state = saved
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        kl.save(path, a, state)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,104 @@
+"""The verifier: right things hold, broken things fail, and it says so to people and programs."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import broken
+import kronline as kl
+from kronline.verifier import enumerate as by_enumeration
+from kronline.verifier.report import Check, Report
+from kronline.verifier.theorem import stops_growing
+
+CELL = kl.Tanh(2, 2)
+
+
+def failures(estimator, cell=CELL):
+    return {c.name.split(",")[0] for c in kl.verify(cell, estimator).failed()}
+
+
+def test_the_same_estimator_unbroken_holds():
+    report = kl.verify(CELL, kl.kf_rtrl())
+    assert report.ok
+    assert len(report.checks) == 7
+
+
+def test_a_p_that_depends_on_the_sign_fails():
+    assert "bias of the gradient" in failures(kl.Online(broken.SignDependentP()))
+
+
+def test_a_stale_H_fails():
+    assert "bias of the gradient" in failures(kl.Online(broken.StaleH()))
+
+
+def test_factors_started_from_noise_fail():
+    failed = failures(kl.Online(broken.NoisyStart()))
+    assert {"bias of the gradient", "the trace starts from zero"} <= failed
+
+
+@pytest.mark.parametrize("trace", [kl.KF(), kl.UORO()], ids=["kf", "uoro"])
+def test_signs_shared_by_lanes_fail(trace):
+    assert failures(broken.SharedSigns(trace)) == {"two lanes: half the variance"}
+
+
+def test_copies_that_share_their_signs_fail():
+    with jax.enable_x64(True):
+        (check,) = by_enumeration.copies(
+            CELL, kl.uoro(), kl.Online(broken.SharedCopies(2)), 2, "tanh"
+        )
+    assert not check.ok
+    assert check.value == pytest.approx(1)  # the variance is not halved at all
+
+
+def test_truncation_is_a_bias():
+    assert failures(kl.tbptt(2)) == {"gradient = BPTT"}
+
+
+def test_the_variance_grows_where_the_theorem_does_not_apply():
+    # the control of the check on Theorem 1: with ‖H‖ > 1 it fails
+    with jax.enable_x64(True):
+        assert stops_growing(norm=1.02) > 2
+
+
+def test_what_cannot_be_enumerated_is_refused():
+    with pytest.raises(ValueError, match="smaller cell"):
+        kl.verify(kl.RHN(16, 2), kl.uoro())
+    with pytest.raises(TypeError, match="opaque"):
+        kl.verify(kl.Opaque(CELL), kl.kf_rtrl())
+
+
+def test_nothing_is_not_a_proof_and_nan_does_not_hold():
+    assert not Report().ok
+    assert not Check("a", "b", "c", float("nan"), 1.0).ok
+
+
+def test_the_default_set_from_the_command_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "kronline", "verify", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["ok"] is True
+    assert set(report["checks"][0]) == {"name", "cell", "estimator", "value", "limit", "ok"}
+    assert all(c["ok"] for c in report["checks"])
+    cells = {
+        "tanh", "leaky tanh", "RHN", "LSTM", "GRU", "depth-2 RHN", "reset-before GRU",
+        "two-layer stack",
+    }  # fmt: skip
+    wanted = {
+        "rtrl()": {"gradient = BPTT"},
+        "kf_rtrl()": {"bias of the gradient", "one step's variance = closed form"},
+        "uoro()": {"bias of the gradient", "one step's variance = closed form"},
+    }
+    for estimator, names in wanted.items():
+        for name in names:
+            rows = [c for c in report["checks"] if c["name"].startswith(name)]
+            rows = [c for c in rows if c["estimator"] == estimator]
+            assert {c["cell"] for c in rows} == cells
+            assert all(c["limit"] <= (1e-8 if "variance" in name else 1e-10) for c in rows)
