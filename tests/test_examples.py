@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 def example(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

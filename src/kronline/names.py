@@ -7,6 +7,7 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def _imported(text: str, what: str) -> Any:
             spec = importlib.util.spec_from_file_location(Path(place).stem, place)
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # dataclasses look themselves up there
             spec.loader.exec_module(module)
         else:
             module = importlib.import_module(place)
