@@ -133,15 +133,27 @@ class Copy:
         )
 
 
-def accuracy(
-    learner: Learner, params: Params, task: Copy, length: int, key: Key[Array, ""], samples: int
-) -> float:
-    """The share of bits that are written right, on fresh strings of one length."""
-    x, y, is_bit = _strings(task, key, jnp.int32(length), samples)
-    out = learner.evaluate(params, x, y, predictions=True)
-    assert out.prediction is not None
-    right = (out.prediction.argmax(-1) == y) & is_bit
-    return float(right.sum() / is_bit.sum())
+def accuracies(
+    learner: Learner, params: Params, task: Copy, up_to: int, *, samples: int = 128, seed: int = 0
+) -> list[float]:
+    """The share of bits that are written right, on fresh strings of length 1, 2, ... up_to."""
+    out = []
+    for length in range(1, min(up_to, task.max_length) + 1):
+        x, y, is_bit = _strings(task, jax.random.key(seed), jnp.int32(length), samples)
+        prediction = learner.evaluate(params, x, y, predictions=True).prediction
+        assert prediction is not None
+        right = (prediction.argmax(-1) == y) & is_bit
+        out.append(float(right.sum() / is_bit.sum()))
+    return out
+
+
+def solved_length(accuracies: list[float], right: float = 0.99) -> int:
+    """The largest length with at least 99 % of bits right; 0 if there is none.
+
+    The curriculum's T can pass a method's horizon by two or three with nothing learnt beyond it;
+    this cannot.
+    """
+    return max((i + 1 for i, a in enumerate(accuracies) if a >= right), default=0)
 
 
 @jax.jit(static_argnums=(0, 3))
@@ -154,25 +166,3 @@ def _strings(
     lengths = jnp.full(samples, length)
     steps = jnp.arange(task.total(task.max_length))
     return jax.vmap(lambda t: task.symbols(jnp.full(samples, t), lengths, bits))(steps)
-
-
-def solved_length(
-    learner: Learner,
-    params: Params,
-    task: Copy,
-    up_to: int,
-    *,
-    key: Key[Array, ""] | None = None,
-    samples: int = 128,
-    right: float = 0.99,
-) -> int:
-    """The largest length up to `up_to` with at least 99 % of bits right; 0 if there is none.
-
-    The curriculum's T can pass a method's horizon by two or three with nothing learnt beyond it;
-    this cannot.
-    """
-    key = jax.random.key(0) if key is None else key
-    for length in range(min(up_to, task.max_length), 0, -1):
-        if accuracy(learner, params, task, length, key, samples) >= right:
-            return length
-    return 0
