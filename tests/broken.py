@@ -13,14 +13,26 @@ from kronline.traces import kf
 
 @dataclass(frozen=True)
 class SignDependentP(kl.KF):
-    """ρ depends on the current sign."""
+    """ρ = p1/p2 depends on the current sign."""
 
     def step(self, memory, lin, noise):
-        def stretched(pair, c):  # a p1 that knows c: u is weighed more where c = +1
-            return pair._replace(u=pair.u * (1 + 0.1 * c))
+        out = {}
+        for name, pair in super().step(memory, lin, noise).items():
+            g, c = lin.groups[name], noise[name]
+            # u ← u + c ĥ/ρ, A ← H A + c ρ D with ρ(1 + c/10) for ρ: a fair merge with ρ, corrected
+            rho = self.rho(memory[name], lin, g)
+            wrong = rho * (1 + 0.1 * c)
+            u = pair.u + c * (1 / wrong - 1 / rho) * g.feats
+            out[name] = pair._replace(u=u, A=g.M.added(pair.A, c * (wrong - rho)))
+        return out
 
-        cheated = {name: stretched(memory[name], noise[name]) for name in memory}
-        return super().step(cheated, lin, noise)
+    def rho(self, pair, lin, g):
+        """As in the fair merge, gauge included."""
+        norm = jnp.linalg.norm
+        sigma = jnp.exp2(jnp.round(jnp.log2(kf.safe_sqrt_ratio(norm(pair.u), pair.norm))))
+        HA, u = lin.H.scaled(sigma).mm(pair.A), pair.u / sigma
+        fair = kf.safe_sqrt_ratio(norm(HA) * norm(g.feats), norm(u) * jnp.sqrt(g.M.norm2()))
+        return jnp.where(norm(u) * norm(HA) > 0, fair, 1.0)
 
 
 @dataclass(frozen=True)

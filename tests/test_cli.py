@@ -39,6 +39,7 @@ def test_the_demo_draws_and_reports(tmp_path):
     ("args", "message"),
     [
         (["demo", "--steps", "0"], "steps must be >= 1"),
+        (["verify", "--all", "--cell", "RHN(2, 2)"], "--all"),
         (["demo", "--out", "no/such/folder/a.png"], "existing folder"),
         (["verify", "--cell", "RNH(2, 2)"], "did you mean 'RHN'"),
         (["verify", "--estimator", "kf_rtrl(windw=1)"], "windw"),

@@ -130,7 +130,7 @@ def test_settings():
 
 
 def test_start():
-    with pytest.raises(ValueError, match="lanes must be"):
+    with pytest.raises(ValueError, match="lanes >= 1"):
         LEARNER.init(jax.random.key(0), 0)
     with pytest.raises(TypeError, match=r"jax.random.key\(seed\), got 3"):
         LEARNER.init(3)

@@ -1,6 +1,9 @@
 """A learner on disk: what comes back goes on bit for bit; what is damaged is refused."""
 
+from dataclasses import dataclass
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -72,11 +75,35 @@ def test_ones_own_cell_needs_ones_own_learner(tmp_path):
 
     a = make(Mine(3, 3))
     kl.save(tmp_path / "a", a, a.init(jax.random.key(0)))
-    with pytest.raises(ValueError, match=r"'Mine'.*load\(path, learner=learner\)"):
+    with pytest.raises(ValueError, match=r"Mine'.*load\(path, learner=learner\)"):
         kl.load(tmp_path / "a", optimiser=ADAM)
     assert kl.load(tmp_path / "a", learner=a)[0] is a
     with pytest.raises(ValueError, match="another learner"):
         kl.load(tmp_path / "a", learner=make(kl.Tanh(3, 3)))
+
+
+def test_ones_own_is_not_taken_for_the_librarys(tmp_path):
+    @dataclass(frozen=True)
+    class Tanh(kl.UnitCell):
+        def unit(self, z, s):
+            return jnp.sin(z[0])
+
+    def squared_error(prediction, target):
+        return jnp.sum(jnp.abs(prediction - target))
+
+    for a in (
+        make(Tanh(3, 3)),
+        kl.Learner(kl.Tanh(3, 3), kl.Readout(1, squared_error), kl.kf_rtrl(), ADAM),
+    ):
+        kl.save(tmp_path / "a", a, a.init(jax.random.key(0)))
+        with pytest.raises(ValueError, match="not the library's own"):
+            kl.load(tmp_path / "a", optimiser=ADAM)
+
+
+def test_the_file_has_the_usual_permissions(saved):
+    path = saved[0]
+    (path.parent / "plain").touch()
+    assert path.stat().st_mode == (path.parent / "plain").stat().st_mode
 
 
 def test_another_optimiser_is_noticed(saved):

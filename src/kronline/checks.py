@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kronline.cells.base import Cell
+from kronline.errors import whole_number
 from kronline.noise import Draws, Noise, is_draw
 from kronline.online import Segment
 from kronline.readout import Readout
@@ -80,6 +81,11 @@ def stream(cell: Cell, x: Any, lead: tuple[int, ...]) -> Any:
     """Inputs: symbols of shape `lead`, or vectors of shape `(*lead, inputs)`."""
     x = array("x", x)
     if integer(x):
+        if tuple(x.shape) == (*lead, cell.inputs):
+            raise ValueError(
+                f"x of integers needs shape {lead} (one symbol a step and lane), got {x.shape}; if "
+                "these are vectors, use x.astype(float)"
+            )
         symbols("x", x, lead, cell.inputs)
     elif floating(x):
         vectors("x", x, (*lead, cell.inputs))
@@ -127,29 +133,30 @@ def weights(a: Any, lead: tuple[int, ...]) -> Any:
     if a is None:
         return np.ones(lead, np.float32)
     a = array("weight", a)
+    if not (floating(a) or integer(a)):
+        raise TypeError(f"weight must hold real numbers, got dtype {a.dtype}")
     _shape("weight", a, lead, "one loss weight a step and lane")
     finite("weight", a)
     return a
 
 
-def given_noise(noise: Noise, draws: Draws) -> Noise:
+def given_noise(noise: Noise, draws: Draws) -> None:
     """Noise handed in, against what the estimator draws."""
     want = jax.tree.structure(draws, is_leaf=is_draw)
     got = jax.tree.structure(noise)
     if str(want) != str(got):
         raise ValueError(f"noise needs the structure {want}, got {got}; see learner.draws(lanes)")
     wanted = jax.tree.leaves(draws, is_leaf=is_draw)
-    for d, a in zip(wanted, jax.tree.leaves(noise), strict=True):
+    for d, given in zip(wanted, jax.tree.leaves(noise), strict=True):
+        a = array("noise", given)
         _shape("noise", a, d.shape, "as learner.draws(lanes) says, one a segment")
         if (v := values(a)) is not None and not np.isin(v, d.values).all():
             raise ValueError(f"noise must hold the values {d.values}, got others")
-    return noise
 
 
 def start(key: Any, lanes: Any, dtype: str) -> None:
     """What a fresh state needs."""
-    if not isinstance(lanes, int) or lanes < 1:
-        raise ValueError(f"lanes must be an integer >= 1, got {lanes!r}")
+    whole_number("a learner", "lanes", lanes)
     if dtype == "float64" and jnp.zeros(0, float).dtype != jnp.float64:
         raise ValueError(
             "dtype='float64' needs 64-bit numbers switched on, they are off; call "
@@ -157,24 +164,52 @@ def start(key: Any, lanes: Any, dtype: str) -> None:
         )
     if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise TypeError(f"key must come from jax.random.key(seed), got {key!r}")
+    if key.shape:
+        raise ValueError(f"key must be a single key, got {key.shape}; use jax.vmap for many seeds")
+
+
+def steps(x: Any, lanes: int | None = None) -> tuple[Any, tuple[int, int]]:
+    """Inputs with a time axis, and the leading axes (steps, lanes) that all data must have."""
+    x = array("x", x)
+    if len(x.shape) < 2 or x.shape[0] < 1:
+        raise ValueError(f"x needs shape (steps, lanes, ...) with steps >= 1, got {x.shape}")
+    return x, (x.shape[0], x.shape[1] if lanes is None else lanes)
 
 
 def segment(
-    cell: Cell, readout: Readout | None, lanes: int, x: Any, y: Any, reset: Any, weight: Any
+    cell: Cell,
+    readout: Readout | None,
+    lead: tuple[int, ...],
+    x: Any,
+    y: Any,
+    reset: Any,
+    weight: Any,
 ) -> Segment:
-    """The data of a run, all parts checked: leading axes (steps, lanes)."""
+    """The data of a run or a step, all parts checked."""
     if readout is None:
         raise TypeError(
             "this needs a readout, got readout=None; give the learner one, or use advance, pull "
             "and update with your own loss"
         )
-    x = array("x", x)
-    if len(x.shape) < 2 or x.shape[0] < 1:
-        raise ValueError(f"x needs shape (steps, lanes, ...) with steps >= 1, got {x.shape}")
-    lead = (x.shape[0], lanes)
     return Segment(
         stream(cell, x, lead),
         targets(readout, y, lead),
         flags("reset", reset, lead),
         weights(weight, lead),
     )
+
+
+def same_kind(data: Any, buffer: Any, axes: int) -> None:
+    """Inputs and targets against the example that a buffer was made from."""
+    got, want = jax.tree.leaves(data), jax.tree.leaves(buffer)
+    same = len(got) == len(want) and all(
+        tuple(a.shape[axes:]) == tuple(b.shape[2:]) and not (floating(a) and integer(b))
+        for a, b in zip(got, want, strict=True)
+    )
+    if not same:
+        shapes = [f"{b.dtype}{tuple(b.shape[2:])}" for b in want]
+        came = [f"{a.dtype}{tuple(a.shape[axes:])}" for a in got]
+        raise ValueError(
+            f"x and y need the kinds of init's example, {', '.join(shapes)} a step and lane, got "
+            f"{', '.join(came)}"
+        )

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from kronline import demo, names
 from kronline._version import __version__
+from kronline.errors import UsageError
 from kronline.progress import Tracker
 from kronline.verifier.suite import jobs_for, library, run
 
@@ -24,12 +25,13 @@ class Verify:
     Examples:
         kronline verify
         kronline verify --cell "RHN(2, 3)" --estimator "kf_rtrl(window=1)"
-        kronline verify --cell my_cell.py:MyCell --estimator my_trace.py:estimator
+        kronline verify --cell "my_cell.py:MyCell(2, 2)" --estimator my_trace.py:estimator
     """
 
     cell: str | None = None  # NAME(units, inputs), or file.py:NAME; two or three units
     estimator: str | None = None  # NAME(arguments), or file.py:NAME
-    all: bool = False  # every cell, windows too
+    all: bool = False  # the library's every cell, windows and symbols too
+    symbols: bool = False  # feed the cell symbols, for one that does not take vectors
     json: bool = False  # print one JSON object instead of the table
 
 
@@ -37,12 +39,17 @@ def verify(args: Verify) -> int:
     """Run the checks that were asked for."""
     # many small programs, each run once: compiling them takes longer than running them
     jax.config.update("jax_disable_most_optimizations", True)
+    if args.all and (args.cell or args.estimator):
+        raise UsageError("--all is the library's whole set; leave out --cell and --estimator")
     if args.cell is None and args.estimator is None:
         jobs = library(args.all)
     else:
         cell = names.parse(args.cell or "RHN(2, 2)", names.CELLS, "cell")
         estimator = names.parse(args.estimator or "kf_rtrl", names.ESTIMATORS, "estimator")
-        jobs = list(jobs_for(cell, estimator, args.cell, lanes=True))
+        try:
+            jobs = jobs_for(cell, estimator, args.cell, symbols=args.symbols)
+        except (TypeError, AttributeError) as e:
+            raise UsageError(str(e)) from e
     with Tracker({"checks": len(jobs)}) as tracker:
         report = run(jobs, lambda title: tracker.update("checks", 1, title))
     if args.json:
@@ -70,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         args = tyro.cli(Command, prog="kronline", args=argv, description=__doc__)
         code = verify(args) if isinstance(args, Verify) else demo.main(args)
-    except (ValueError, TypeError, OSError) as e:
+    except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from kronline import train
 from kronline.cells import RHN
+from kronline.errors import UsageError
 from kronline.learner import Learner
 from kronline.online import Estimator, kf_rtrl, tbptt, uoro
 from kronline.progress import Tracker
@@ -52,9 +53,9 @@ class Demo:
     def __post_init__(self) -> None:
         for name in ("steps", "hidden", "lanes"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+                raise UsageError(f"{name} must be >= 1, got {getattr(self, name)}")
         if not self.out.parent.is_dir():
-            raise ValueError(f"out needs an existing folder, got {self.out.parent}")
+            raise UsageError(f"out needs an existing folder, got {self.out.parent}")
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 A weight matrix that enters the step only as `z = feats @ W` gives, exactly, `∂s'/∂W = feats ⊗ M`
 with `M = ∂s'/∂z` (the paper's Lemma 1, freed from its restriction to unit-wise cells). `Kronecker`
-holds these groups and H; `Opaque` is for cells whose weights enter in any other way: it only
+holds these groups and H; `OpaqueLin` is for cells whose weights enter in any other way: it only
 multiplies by H and F.
 """
 
@@ -236,12 +236,14 @@ class Group:
 
     feats: Float[Array, " m"]  # ĥ
     M: Sensitivity
-    mask: Float[Array, "m r"] | None = None  # 0 where a weight does not exist
+    mask: Float[Array, "m r #n"] | None = None  # 0 where a weight does not exist
 
     def times(self, dM: Float[Array, "*N r n"]) -> Float[Array, "*N m r n"]:
         """`ĥ ⊗ dM`, written out, for the weights that exist."""
         out = jnp.einsum("m,...rn->...mrn", self.feats, dM)
-        return out if self.mask is None else jnp.einsum("...mrn,mr->...mrn", out, self.mask)
+        if self.mask is None:
+            return out
+        return out * self.mask.reshape((1,) * (out.ndim - 3) + self.mask.shape)
 
 
 class Lin(ABC):
@@ -292,7 +294,7 @@ class Kronecker(Lin):
 
 
 @dataclass(frozen=True)
-class Opaque(Lin):
+class OpaqueLin(Lin):
     """Any differentiable step, as products with its Jacobians."""
 
     state: Vector

@@ -84,6 +84,8 @@ def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
 
 
 def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:
+    if layout.devices is not None and layout.devices < 1:
+        raise ValueError(f"Shard needs devices >= 1 (or None for all), got {layout.devices}")
     devices = jax.devices()[: layout.devices]
     if layout.devices is not None and len(devices) < layout.devices:
         raise ValueError(

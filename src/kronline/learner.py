@@ -84,6 +84,12 @@ class Learner:
         for name, (kind, what) in wanted.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise TypeError(f"{name} must be {what}, got {value!r}")
+        try:
+            hash(self)
+        except TypeError as e:
+            raise TypeError(
+                f"cells, estimators and traces must be hashable, such as frozen dataclasses: {e}"
+            ) from e
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
         self.estimator.check(self.cell)
@@ -128,14 +134,15 @@ class Learner:
             return None
         if k is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        x, y = jax.tree.map(lambda a: checks.array("example", a)[None], example)
-        now = checks.segment(self.cell, self.readout, state.s.shape[0], x, y, None, None)
+        lead = (state.s.shape[0],)
+        x, y = example
+        now = checks.segment(self.cell, self.readout, lead, x, y, None, None)
 
-        def empty(a: Any) -> Array:
-            a = self._cast(a)[0]
+        def empty(a: Array) -> Array:
             return jnp.zeros((a.shape[0], k, *a.shape[1:]), a.dtype)
 
-        return Buffer(jnp.zeros((), jnp.int32), state.s, jax.tree.map(empty, now))
+        steps = jax.tree.map(empty, self._typed(now))
+        return Buffer(jnp.zeros((), jnp.int32), state.s, steps)
 
     @property
     def _model(self) -> Model:
@@ -178,7 +185,8 @@ class Learner:
             the new state, and losses (steps, lanes). Lanes' gradients are averaged, and a segment's
             are divided by its length, never by the sum of the weights.
         """
-        seg, noise = self._checked(state, x, y, reset, weight, noise)
+        x, lead = checks.steps(x, state.s.shape[0])
+        seg = self._checked(state, lead, x, y, reset, weight, noise)
         return self._run(state, seg, noise, predictions)
 
     def step(
@@ -196,11 +204,10 @@ class Learner:
         With a window of k > 1 the step waits in a buffer, which `init(..., example=(x, y))` makes;
         predictions come at once, an update every k steps.
         """
-        data = (x, y, reset, weight, noise)
-        one = jax.tree.map(lambda a: checks.array("data", a)[None], data)
-        seg, noise = self._checked(state, *one)
-        state, out = self._run(state, seg, noise, True)
-        return state, jax.tree.map(lambda a: a[0], out)
+        if self.estimator.span is None:
+            raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
+        seg = self._checked(state, (state.s.shape[0],), x, y, reset, weight, noise)
+        return self._step(state, seg, noise)
 
     def gradients(
         self,
@@ -217,13 +224,17 @@ class Learner:
         Returns:
             the new state (same parameters), and gradients with a leading axis of segments.
         """
-        seg, noise = self._checked(state, x, y, reset, weight, noise)
+        if state.buffer is not None:
+            raise ValueError("gradients needs a state without a buffer; init without example")
+        x, lead = checks.steps(x, state.s.shape[0])
+        seg = self._checked(state, lead, x, y, reset, weight, noise)
         return self._gradients(state, seg, noise)
 
     @partial(jax.jit, static_argnums=(0, 4))
     def _run(
         self, state: State, seg: Segment, noise: Noise, predictions: bool
     ) -> tuple[State, Out]:
+        seg = self._typed(seg)
         if state.buffer is not None:
             return jax.lax.scan(partial(self._buffered, predictions=predictions), state, seg)
 
@@ -235,12 +246,18 @@ class Learner:
         return state, jax.tree.map(_time_first, out)
 
     @partial(jax.jit, static_argnums=0)
+    def _step(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
+        seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
+        state, out = self._run(state, seg, noise, True)
+        return state, jax.tree.map(lambda a: a[0], out)
+
+    @partial(jax.jit, static_argnums=0)
     def _gradients(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Params]:
         def one(state: State, inputs: Any) -> tuple[State, Params]:
             state, grads, _ = self._segment(state, *inputs)
             return state, grads
 
-        return jax.lax.scan(one, state, (self._cut(seg), noise))
+        return jax.lax.scan(one, state, (self._cut(self._typed(seg)), noise))
 
     def _segment(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Params, Seen]:
         """One segment of all lanes: the mean gradient a step, and what was seen."""
@@ -259,10 +276,11 @@ class Learner:
 
     def _drawn(self, state: State, k: int, noise: Noise) -> tuple[Key[Array, ""], Noise]:
         """Noise for k steps: as given, or from the state's key, which moves on."""
+        dtype = jnp.dtype(self.dtype)
         if noise is not None:
-            return state.key, noise
+            return state.key, jax.tree.map(lambda a: jnp.asarray(a, dtype), noise)
         key, now = jax.random.split(state.key)
-        lanes, dtype = state.s.shape[0], jnp.dtype(self.dtype)
+        lanes = state.s.shape[0]
         return key, self.estimator.noise(now, self._model, state.params, k, lanes, dtype)
 
     def _updated(self, state: State, grads: Params) -> State:
@@ -292,13 +310,13 @@ class Learner:
         self, params: Params, x: Any, y: Any, *, reset: Any = None, predictions: bool = False
     ) -> Out:
         """Losses (steps, lanes) from the zero state, without learning."""
-        x = checks.array("x", x)
-        lanes = x.shape[1] if len(x.shape) > 1 else 1
-        seg = checks.segment(self.cell, self.readout, lanes, x, y, reset, None)
-        return self._evaluate(params, jax.tree.map(self._cast, seg), predictions)
+        x, lead = checks.steps(x)
+        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None)
+        return self._evaluate(params, seg, predictions)
 
     @partial(jax.jit, static_argnums=(0, 3))
     def _evaluate(self, params: Params, seg: Segment, predictions: bool) -> Out:
+        seg = self._typed(seg)
         s = jnp.zeros((seg.reset.shape[1], self.cell.size), jnp.dtype(self.dtype))
         _, seen = self._forward(params, s, jax.tree.map(lambda a: a.swapaxes(0, 1), seg))
         return jax.tree.map(lambda a: a.swapaxes(0, 1), _out(seen, predictions))
@@ -333,12 +351,15 @@ class Learner:
     ) -> tuple[State, Float[Array, "lanes h"]]:
         """One step of every lane: states and traces move on; the cell's outputs are returned."""
         lead = (state.s.shape[0],)
-        x = self._cast(checks.stream(self.cell, x, lead))
-        return self._advance(state, x, checks.flags("reset", reset, lead), noise)
+        x, reset = checks.stream(self.cell, x, lead), checks.flags("reset", reset, lead)
+        if noise is not None:
+            checks.given_noise(noise, self.draws(*lead))
+        return self._advance(state, x, reset, noise)
 
     @partial(jax.jit, static_argnums=0)
     def _advance(self, state: State, x: Any, reset: Any, noise: Noise) -> tuple[State, Array]:
         key, noise = self._drawn(state, 1, noise)
+        x = self._floats(x)
 
         def lane(params: Params, lane: Any) -> tuple[Any, Any]:
             return self.estimator.advance(self._model, params, *lane), ()
@@ -351,7 +372,7 @@ class Learner:
         """The cell's gradient for a δ = dL/d(output) of one's own: `δ·G`, averaged over lanes."""
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs))
-        return self._pull(state, self._cast(delta))
+        return self._pull(state, jnp.asarray(delta, jnp.dtype(self.dtype)))
 
     @partial(jax.jit, static_argnums=0)
     def _pull(self, state: State, delta: Array) -> Any:
@@ -372,29 +393,54 @@ class Learner:
 
     # -- shapes -----------------------------------------------------------------------------------
 
-    def _cast(self, a: Any) -> Array:
-        a = jnp.asarray(a)
-        return a.astype(self.dtype) if checks.floating(a) else a
-
     def _checked(
-        self, state: State, x: Any, y: Any, reset: Any, weight: Any, noise: Noise
-    ) -> tuple[Segment, Noise]:
-        """The data as a Segment (steps, lanes, ...), and the noise that was given."""
-        lanes = state.s.shape[0]
-        seg = checks.segment(self.cell, self.readout, lanes, x, y, reset, weight)
-        steps, k = seg.reset.shape[0], self.estimator.span
-        if state.buffer is None and steps % (k or 1):
+        self,
+        state: State,
+        lead: tuple[int, ...],
+        x: Any,
+        y: Any,
+        reset: Any,
+        weight: Any,
+        noise: Noise,
+    ) -> Segment:
+        """The data, all parts of it and the noise checked; leading axes ((steps,) lanes)."""
+        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight)
+        steps = lead[0] if len(lead) > 1 else 1
+        lanes, k = state.s.shape[0], self.estimator.span
+        if state.buffer is not None:
+            checks.same_kind(
+                (seg.x, seg.y), (state.buffer.steps.x, state.buffer.steps.y), len(lead)
+            )
+            if noise is not None:
+                raise ValueError("noise cannot be given to a buffered state; init without example")
+        elif steps % (k or 1):
             raise ValueError(
                 f"{self.estimator.name} learns from segments of {k} steps: needed a multiple of "
                 f"{k} steps, got {steps}; cut the data, or use init(key, lanes, example=(x, y)) "
                 "to carry unfinished segments over"
             )
         if noise is not None:
-            if state.buffer is not None:
-                raise ValueError("noise cannot be given to a buffered state; init without example")
-            draws = repeat(self.draws(lanes, steps), steps // (k or steps))
-            noise = jax.tree.map(self._cast, checks.given_noise(noise, draws))
-        return jax.tree.map(self._cast, seg), noise
+            draws = self.draws(lanes, steps)
+            checks.given_noise(noise, repeat(draws, steps // (k or steps)) if lead[1:] else draws)
+        return seg
+
+    def _floats(self, a: Any) -> Array:
+        """Real numbers in the learner's precision, anything else as it is."""
+        a = jnp.asarray(a)
+        return a.astype(self.dtype) if checks.floating(a) else a
+
+    def _typed(self, seg: Segment) -> Segment:
+        """The data in the types that are computed with."""
+        dtype = jnp.dtype(self.dtype)
+        assert self.readout is not None
+        wanted = {"symbols": jnp.int32, "vectors": dtype}.get(self.readout.targets)
+        x = self._floats(seg.x)
+        return Segment(
+            x=x if checks.floating(x) else x.astype(jnp.int32),
+            y=jax.tree.map(lambda a: jnp.asarray(a, wanted) if wanted else self._floats(a), seg.y),
+            reset=jnp.asarray(seg.reset),
+            weight=jnp.asarray(seg.weight, dtype),
+        )
 
     def _cut(self, seg: Segment) -> Segment:
         """(steps, lanes, ...) -> (segments, lanes, k, ...)."""

@@ -1,6 +1,6 @@
 """Cells and estimators by what they are called on a command line: `RHN(2, 3)`, `uoro(copies=4)`.
 
-Also `path/to/file.py:NAME` or `package.module:NAME`, for a user's own.
+Also `path/to/file.py:NAME(arguments)` or `package.module:NAME`, for a user's own.
 """
 
 import ast
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kronline import cells, online
+from kronline.errors import UsageError
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (online.kf_rtrl, online.uoro, online.rtrl, online.tbptt, online.bptt)
@@ -33,8 +34,7 @@ CELLS: dict[str, Callable[..., Any]] = {
 
 def parse(text: str, known: dict[str, Callable[..., Any]], what: str) -> Any:
     """`NAME`, `NAME(arguments)` or `place:NAME` as the object it means."""
-    if ":" in text:
-        return _imported(text, what)
+    place, _, text = text.rpartition(":")
     try:
         node = ast.parse(text, mode="eval").body
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
@@ -44,22 +44,28 @@ def parse(text: str, known: dict[str, Callable[..., Any]], what: str) -> Any:
         args = [ast.literal_eval(a) for a in call.args]
         kwargs = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
     except (SyntaxError, ValueError) as e:
-        raise ValueError(
-            f"{what} must be NAME, NAME(arguments) or file.py:NAME, got {text!r}"
+        raise UsageError(
+            f"{what} must be NAME, NAME(arguments) or file.py:NAME(arguments), got {text!r}"
         ) from e
+    make = _imported(place, name, what) if place else _known(name, known, what)
+    if not callable(make):
+        return make
+    try:
+        return make(*args, **kwargs)
+    except (TypeError, ValueError) as e:
+        raise UsageError(f"{what} {text!r}: {e}") from e
+
+
+def _known(name: str, known: dict[str, Callable[..., Any]], what: str) -> Callable[..., Any]:
     if name not in known:
         close = difflib.get_close_matches(name, known, 1, 0.4)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{what} must be one of {', '.join(known)}, got {name!r}{hint}")
-    try:
-        return known[name](*args, **kwargs)
-    except TypeError as e:
-        raise ValueError(f"{what} {text!r}: {e}") from e
+        raise UsageError(f"{what} must be one of {', '.join(known)}, got {name!r}{hint}")
+    return known[name]
 
 
-def _imported(text: str, what: str) -> Any:
-    """A user's own, from a file or a module; called if it is a class or function."""
-    place, _, name = text.rpartition(":")
+def _imported(place: str, name: str, what: str) -> Any:
+    """A user's own, from a file or a module."""
     try:
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location(Path(place).stem, place)
@@ -69,7 +75,6 @@ def _imported(text: str, what: str) -> Any:
             spec.loader.exec_module(module)
         else:
             module = importlib.import_module(place)
-        thing = getattr(module, name)
+        return getattr(module, name)
     except (ImportError, OSError, AttributeError) as e:
-        raise ValueError(f"{what} {text!r} could not be read: {e}") from e
-    return thing() if callable(thing) else thing
+        raise UsageError(f"{what} {place}:{name} could not be read: {e}") from e

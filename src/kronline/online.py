@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from kronline import grads as gr
 from kronline.cells.base import Cell, LinearCell, State
+from kronline.errors import whole_number
 from kronline.grads import Grads
 from kronline.noise import Draws, Noise, repeat, sample
 from kronline.readout import Readout
@@ -52,6 +53,12 @@ class Seen(NamedTuple):
 
     loss: Float[Array, " k"]  # without the weights
     prediction: Float[Array, "k o"]
+
+
+_OWN_LOSS = (
+    "cannot be used with a loss of one's own: that needs a trace and no window; use kf_rtrl(), "
+    "uoro() or rtrl()"
+)
 
 
 class Estimator(ABC):
@@ -106,11 +113,11 @@ class Estimator(ABC):
         noise: Noise,
     ) -> tuple[State, Memory]:
         """One step without a loss: new state, new memory. For users with a loss of their own."""
-        raise TypeError(f"{self.name} cannot be used with a loss of one's own; use kf_rtrl or uoro")
+        raise TypeError(f"{self.name} {_OWN_LOSS}")
 
     def pull(self, memory: Memory, delta: State) -> Grads:
         """`δ·G`, read from the memory after `advance`."""
-        raise TypeError(f"{self.name} cannot be used with a loss of one's own; use kf_rtrl or uoro")
+        raise TypeError(f"{self.name} {_OWN_LOSS}")
 
 
 @dataclass(frozen=True)
@@ -127,10 +134,12 @@ class Online(Estimator):
     window: int | Literal["all"] | None = None
 
     def __post_init__(self) -> None:
-        w = self.window
-        if not (w is None or w == "all" or (isinstance(w, int) and w >= 1)):
-            raise ValueError(f"window must be None, 'all' or an integer >= 1, got {w!r}")
-        if w is None and isinstance(self.trace, Nothing):
+        if self.window is not None and self.window != "all":
+            window = whole_number(
+                type(self).__name__, "window=None, window='all' or window", self.window
+            )
+            object.__setattr__(self, "window", window)
+        if self.window is None and isinstance(self.trace, Nothing):
             raise ValueError("with nothing remembered a window is needed; use tbptt(k) or bptt()")
 
     @property
@@ -175,8 +184,8 @@ class Online(Estimator):
         reset: Any,
         noise: Noise,
     ) -> tuple[State, Memory]:
-        """One step without a loss; the trace is merged at once, whatever the window."""
-        if isinstance(self.trace, Nothing):
+        """One step without a loss; the trace is merged at once, so there can be no window."""
+        if isinstance(self.trace, Nothing) or self.window is not None:
             return super().advance(model, params, s, memory, x, reset, noise)
         s = jnp.where(reset, jnp.zeros_like(s), s)
         lin = model.cell.linearise(params.cell, s, x)
@@ -184,7 +193,7 @@ class Online(Estimator):
 
     def pull(self, memory: Memory, delta: State) -> Grads:
         """`δ·G`."""
-        if isinstance(self.trace, Nothing):
+        if isinstance(self.trace, Nothing) or self.window is not None:
             return super().pull(memory, delta)
         return self.trace.pull(memory, delta)
 
@@ -212,7 +221,7 @@ class Online(Estimator):
             d0, g_cell = lin.vjp(delta)
             g_cell = _added(g_cell, self.trace.pull(memory, d0))
         seen = Seen(loss[None], prediction[None])
-        return lin.state, pushed, Params(g_cell, g_readout, params.estimator), seen
+        return lin.state, pushed, Params(g_cell, g_readout, _nothing(params)), seen
 
     def _window(
         self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
@@ -276,8 +285,12 @@ def exact_segment(
         moved, do, s
     )
     g_cell = {name: gr.Outer(feats[name], g[name]) for name in g} if visible else g
-    g_readout = {"V": gr.Outer(jax.vmap(readout.features)(h), do)}
-    return end, Params(g_cell, g_readout, params.estimator), d0, seen, before
+    return end, Params(g_cell, readout.gradients(h, do), _nothing(params)), d0, seen, before
+
+
+def _nothing(params: Params) -> Any:
+    """No gradient for what an estimator without parameters of its own is given."""
+    return jax.tree.map(jnp.zeros_like, params.estimator)
 
 
 # The named methods.
@@ -316,8 +329,7 @@ def tbptt(k: int) -> Online:
     Args:
         k: the truncation horizon.
     """
-    if not isinstance(k, int) or k < 1:
-        raise ValueError(f"tbptt needs k >= 1, an integer, got {k!r}")
+    k = whole_number("tbptt", "k", k)
     return _Named(Nothing(), k, f"tbptt({k})")
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from kronline.grads import Grads, outer
+from kronline.errors import whole_numbers
+from kronline.grads import Grads, Outer
 
 Loss = Callable[[Float[Array, " o"], Any], Float[Array, ""]]
 
@@ -23,9 +24,13 @@ def squared_error(prediction: Float[Array, " o"], target: Float[Array, " o"]) ->
     return jnp.sum((prediction - target) ** 2) / 2
 
 
+@final
 @dataclass(frozen=True)
 class Readout:
     """`prediction = [h, 1] V`, and `loss(prediction, target)`, a scalar.
+
+    Not to be derived from: for another kind of readout, use `Learner(cell, None, ...)` with
+    `advance`, `pull` and `update`.
 
     Args:
         outputs: how many numbers are predicted.
@@ -41,8 +46,7 @@ class Readout:
     std: float = 0.01
 
     def __post_init__(self) -> None:
-        if not isinstance(self.outputs, int) or self.outputs < 1:
-            raise ValueError(f"a readout needs outputs >= 1, an integer, got {self.outputs!r}")
+        whole_numbers(self, "outputs")
         if not callable(self.loss):
             raise TypeError(f"loss must be a function (prediction, target), got {self.loss!r}")
 
@@ -66,7 +70,11 @@ class Readout:
         loss, back = jax.vjp(lambda o: self.loss(o, target), prediction)
         (do,) = back(weight.astype(loss.dtype))
         dh = params["V"][:-1] @ do
-        return loss, prediction, dh, {"V": outer(self.features(h), do)}
+        return loss, prediction, dh, self.gradients(h[None], do[None])
+
+    def gradients(self, h: Float[Array, "k h"], do: Float[Array, "k o"]) -> Grads:
+        """`Σ_t [h_t, 1] ⊗ do_t`, for the sensitivities do of k predictions."""
+        return {"V": Outer(jax.vmap(self.features)(h), do)}
 
 
 def softmax(symbols: int, *, std: float = 0.01) -> Readout:

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,21 +39,23 @@ def save(path: str | Path, learner: Learner, state: State) -> None:
         "format": FORMAT,
         "version": __version__,
         "learner": describe(learner),
-        "key": str(jax.random.key_impl(state.key)),
+        "keys": {
+            name: str(jax.random.key_impl(k)) for name, k in _named(state).items() if _is_key(k)
+        },
         "buffered": state.buffer is not None,
         "sha256": _checksum(arrays),
     }
     data = to_bytes(arrays, {"kronline": json.dumps(header)})
     path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as f:
-        try:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as f:
             f.write(data)
             f.flush()
             os.fsync(f.fileno())
-            os.replace(f.name, path)
-        except BaseException:
-            Path(f.name).unlink(missing_ok=True)
-            raise
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def load(
@@ -93,7 +94,7 @@ def load(
         raise ValueError(f"{path} holds a buffer; load needs example=(x, y), as init did")
     lanes_ = arrays["s"].shape[0]
     like = jax.eval_shape(lambda: learner.init(jax.random.key(0), lanes_, example))
-    return learner, _filled(path, like, arrays, header["key"])
+    return learner, _filled(path, like, arrays, header["keys"])
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -110,7 +111,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
-def _filled(path: str | Path, like: State, arrays: dict[str, np.ndarray], key: str) -> State:
+def _filled(
+    path: str | Path, like: State, arrays: dict[str, np.ndarray], keys: dict[str, str]
+) -> State:
     wanted = _named(like)
     if set(wanted) != set(arrays):
         odd = sorted(set(wanted) ^ set(arrays))
@@ -118,8 +121,8 @@ def _filled(path: str | Path, like: State, arrays: dict[str, np.ndarray], key: s
 
     def leaf(name: str, want: Any) -> Any:
         got = arrays[name]
-        if jnp.issubdtype(want.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(jnp.asarray(got), impl=key)
+        if _is_key(want):
+            return jax.random.wrap_key_data(jnp.asarray(got), impl=keys[name])
         if got.shape != want.shape or got.dtype != want.dtype:
             raise ValueError(
                 f"{path}: {name} needs {want.dtype}{want.shape}, got {got.dtype}{got.shape}"
@@ -135,8 +138,12 @@ def _named(state: State) -> dict[str, Any]:
     return {jax.tree_util.keystr(p, simple=True, separator="."): leaf for p, leaf in leaves}
 
 
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
 def _plain(leaf: Any) -> np.ndarray:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if _is_key(leaf):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf, order="C")
 
@@ -169,12 +176,19 @@ def describe(thing: Any) -> Any:
         return {name: describe(getattr(thing, name)) for name in fields}
     if dataclasses.is_dataclass(thing):
         fields = [f.name for f in dataclasses.fields(thing)]
-        return {"type": type(thing).__name__, **{n: describe(getattr(thing, n)) for n in fields}}
+        kind = _name(type(thing), _CLASSES)
+        return {"type": kind, **{n: describe(getattr(thing, n)) for n in fields}}
     if isinstance(thing, tuple | list):
         return [describe(t) for t in thing]
     if callable(thing):
-        return {"function": getattr(thing, "__name__", type(thing).__name__)}
-    return thing
+        return {"function": _name(thing, _FUNCTIONS)}
+    return thing.item() if isinstance(thing, np.generic) else thing
+
+
+def _name(thing: Any, known: dict[str, Any]) -> str:
+    """Short for the library's own, with its module for anything else."""
+    name = getattr(thing, "__qualname__", type(thing).__name__)
+    return name if known.get(name) is thing else f"{getattr(thing, '__module__', '')}.{name}"
 
 
 def build(spec: Any) -> Any:

@@ -43,6 +43,11 @@ def stretch(
 ) -> tuple[Training, Float[Array, ""]]:
     """Many steps with no return to the host; the mean loss in bits a step and lane."""
     k = learner.estimator.span or steps
+    if steps < 1 or steps % k:
+        raise ValueError(
+            f"{learner.estimator.name} learns from segments of {k} steps: needed a multiple of {k} "
+            f"steps, got {steps}"
+        )
 
     def one(training: Training, _: None) -> tuple[Training, Array]:
         stream, seg = task.batch(training.task, k)

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from kronline import jacobians as jac
 from kronline.cells.init import GateBias, Init, Normal, Weight
+from kronline.errors import whole_numbers
 from kronline.grads import Grads
 
 Params = Any
@@ -44,7 +45,8 @@ Linear = Callable[..., Float[Array, "r n"]]  # linear(name, *pieces) -> z
 def encode(x: Any, size: int) -> Piece:
     """An input as a piece of a feature vector."""
     x = jnp.asarray(x)
-    return OneHot(x, size) if jnp.issubdtype(x.dtype, jnp.integer) else x
+    # narrow integers (uint8) would wrap around where the symbols are counted
+    return OneHot(x.astype(jnp.int32), size) if jnp.issubdtype(x.dtype, jnp.integer) else x
 
 
 def features(pieces: tuple[Piece, ...], dtype: Any) -> Float[Array, " m"]:
@@ -102,7 +104,7 @@ class Cell(ABC):
             grads, dH = back(d)
             return dH, grads
 
-        return jac.Opaque(new, push, vjp)
+        return jac.OpaqueLin(new, push, vjp)
 
     def project(self, grads: Grads) -> Grads:
         """Drop the gradient of weights that do not exist (masks)."""
@@ -191,10 +193,10 @@ class LinearCell(Cell):
 
 def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
     """W, with zeros where a weight does not exist."""
-    return W if w.mask is None else W * jnp.asarray(w.mask, W.dtype)[:, :, None]
+    return W if w.mask is None else W * jnp.asarray(w.mask, W.dtype)
 
 
-def _mask(w: Weight, dtype: Any) -> Float[Array, "m r"] | None:
+def _mask(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
     return None if w.mask is None else jnp.asarray(w.mask, dtype)
 
 
@@ -219,18 +221,14 @@ class UnitCell(LinearCell):
     reads: ClassVar[tuple[str, ...]] = ("h",)  # the slots in ĥ, which the readout sees too
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "inputs"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ValueError(
-                    f"{type(self).__name__} needs {name} >= 1, an integer, got {value!r}"
-                )
+        whole_numbers(self, "hidden", "inputs")
 
     @abstractmethod
     def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
         """One unit's new slots: a tuple of q scalars, or one scalar where q = 1."""
 
     def mask(self) -> np.ndarray | None:
-        """(m, r): 0 where a weight does not exist; None: all weights exist."""
+        """(m, r, n) or (m, r, 1): 0 where a weight does not exist; None: all weights exist."""
         return None
 
     @property

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from kronline.cells.base import Input, Linear, LinearCell, State, UnitCell, encode
 from kronline.cells.init import Init, Normal, Weight
+from kronline.errors import whole_numbers
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class GRU(UnitCell):
     gates: ClassVar[tuple[str, ...]] = ("r", "u", "x", "h")
 
     def mask(self) -> np.ndarray:
-        """(m, r): the candidate's two maps split ĥ between them."""
+        """(m, r, 1): the candidate's two maps split ĥ between them."""
         rows = self.hidden + self.inputs + int(self.bias)
-        mask = np.ones((rows, 4))
+        mask = np.ones((rows, 4, 1))
         mask[: self.hidden, 2] = 0
         mask[self.hidden :, 3] = 0
         return mask
@@ -50,9 +51,7 @@ class ResetBeforeGRU(LinearCell):
     init_weights: Init = field(default=Normal(), kw_only=True)
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "inputs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"ResetBeforeGRU needs {name} >= 1, got {getattr(self, name)}")
+        whole_numbers(self, "hidden", "inputs")
 
     @property
     def size(self) -> int:

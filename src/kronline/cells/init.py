@@ -19,7 +19,7 @@ class Weight:
     bias: bool  # a last row that meets the constant 1
     gates: tuple[str, ...]  # r linear maps, by name
     units: int  # n
-    mask: np.ndarray | None = None  # (m, r): 0 where a weight does not exist
+    mask: np.ndarray | None = None  # (m, r, n or 1): 0 where a weight does not exist
 
     @property
     def rows(self) -> int:
@@ -75,7 +75,7 @@ class Orthogonal:
 class GateBias:
     """Another initialisation, with constants added to the biases of named gates.
 
-    Example: `LSTM(64, 50, init=gate_bias(Orthogonal(), f=1.0))`.
+    Example: `LSTM(64, 50, init_weights=gate_bias(Orthogonal(), f=1.0))`.
     """
 
     base: Init
@@ -85,7 +85,7 @@ class GateBias:
         """Values of shape `w.shape`."""
         W = self.base(key, w, dtype)
         for gate, offset in self.offsets:
-            if gate in w.gates:
+            if w.bias and gate in w.gates:
                 W = W.at[-1, w.gates.index(gate)].add(offset)
         return W
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from kronline.cells.base import Input, Linear, LinearCell, State, UnitCell, encode
 from kronline.cells.init import Init, Normal, Weight
+from kronline.errors import whole_numbers
 
 Activation = Literal["sigmoid", "tanh"]
 
@@ -63,9 +64,7 @@ class DeepRHN(LinearCell):
 
     def __post_init__(self) -> None:
         _check_activation(self.activation)
-        for name in ("hidden", "inputs", "depth"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"DeepRHN needs {name} >= 1, got {getattr(self, name)}")
+        whole_numbers(self, "hidden", "inputs", "depth")
 
     @property
     def size(self) -> int:

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from kronline.cells.base import Input, Linear, LinearCell, Piece, State, encode
 from kronline.cells.init import Init, Normal, Weight
+from kronline.errors import whole_numbers
 
 
 def _within(prefix: str, linear: Linear) -> Linear:
@@ -100,8 +101,7 @@ class Embedded(LinearCell):
                 f"Embedded needs a cell whose linear maps are visible (LinearCell), got "
                 f"{type(self.cell).__name__}"
             )
-        if self.inputs < 1:
-            raise ValueError(f"Embedded needs inputs >= 1, got {self.inputs}")
+        whole_numbers(self, "inputs")
 
     @property
     def size(self) -> int:

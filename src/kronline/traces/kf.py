@@ -69,10 +69,14 @@ class KF(Trace):
 
     def pull(self, memory: dict[str, Pair], delta: Float[Array, " N"]) -> Grads:
         """`u ⊗ (δ A)`."""
-        return {name: outer(p.u, jnp.tensordot(delta, p.A, axes=1)) for name, p in memory.items()}
+
+        def dA(p: Pair) -> Float[Array, "r n"]:  # nothing after a reset, whatever A holds
+            return jnp.where(jnp.any(p.u != 0), jnp.tensordot(delta, p.A, axes=1), 0)
+
+        return {name: outer(p.u, dA(p)) for name, p in memory.items()}
 
     def reset(self, memory: dict[str, Pair], flag: Bool[Array, ""]) -> dict[str, Pair]:
-        """`0 ⊗ A`: the next step drops the term, at no pass over A."""
+        """`0 ⊗ A`, whatever A holds: the next step drops the term."""
         return {name: p._replace(u=jnp.where(flag, 0, p.u)) for name, p in memory.items()}
 
     def variance(self, memory: dict[str, Pair], lin: Lin) -> Float[Array, ""]:
@@ -107,12 +111,12 @@ def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:
 def merge(pair: Pair, group: Group, H: StateJac, c: Float[Array, ""]) -> Pair:
     """`u ⊗ H A + ĥ ⊗ D` as one pair, unbiased (Lemma 2)."""
     u, feats = pair.u, group.feats
-    # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two, 0 where the past was cut
+    # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two
     norm_u = jnp.sqrt(jnp.sum(u**2))
     sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))
     alive = norm_u > 0
     u, norm_u = u / sigma, norm_u / sigma
-    HA = H.scaled(jnp.where(alive, sigma, 0)).mm(pair.A)
+    HA = jnp.where(alive, H.scaled(sigma).mm(pair.A), 0)  # not 0·A, which may have overflowed
 
     norm_HA = jnp.sqrt(jnp.sum(HA**2))
     norm_h, norm_D = jnp.sqrt(jnp.sum(feats**2)), jnp.sqrt(group.M.norm2())

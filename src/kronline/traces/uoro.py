@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kronline.errors import whole_numbers
 from kronline.grads import Grads
 from kronline.jacobians import Lin
 from kronline.noise import Draw, Draws
@@ -37,8 +38,7 @@ class UORO(Trace):
     copies: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.copies, int) or self.copies < 1:
-            raise ValueError(f"UORO needs copies >= 1, an integer, got {self.copies!r}")
+        whole_numbers(self, "copies")
 
     def init(self, size: int, params: Any) -> RankOne:
         """`0 0ᵀ`: exact, no noise."""

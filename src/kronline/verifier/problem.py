@@ -26,6 +26,7 @@ class Problem:
 
     cell: Cell
     steps: int
+    symbols: bool = False  # inputs are symbols, not vectors
     seed: int = 0
 
     @cached_property
@@ -34,8 +35,10 @@ class Problem:
         rng = np.random.default_rng(self.seed)
         reset = np.zeros((self.steps, 1), bool)
         reset[1] = True  # the first step is forgotten, all others hang together
+        symbols = rng.integers(0, self.cell.inputs, (self.steps, 1))
+        vectors = rng.normal(size=(self.steps, 1, self.cell.inputs))
         return {
-            "x": rng.normal(size=(self.steps, 1, self.cell.inputs)),
+            "x": symbols if self.symbols else vectors,
             "y": rng.integers(0, READOUT.outputs, (self.steps, 1)),
             "reset": reset,
             "weight": rng.uniform(0.5, 1.5, (self.steps, 1)),

@@ -1,6 +1,7 @@
 """What the verifier says: one line a check, a verdict each, and one for all."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 
 from rich.markup import escape
@@ -23,6 +24,11 @@ class Check:
         return self.value <= self.limit
 
 
+def _number(value: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return value if math.isfinite(value) else None
+
+
 @dataclass
 class Report:
     """Checks, in order."""
@@ -40,8 +46,8 @@ class Report:
 
     def json(self) -> str:
         """One object: `ok`, and `checks`."""
-        checks = [{**asdict(c), "ok": c.ok} for c in self.checks]
-        return json.dumps({"ok": self.ok, "checks": checks}, indent=1)
+        checks = [{**asdict(c), "value": _number(c.value), "ok": c.ok} for c in self.checks]
+        return json.dumps({"ok": self.ok, "checks": checks}, indent=1, allow_nan=False)
 
     def table(self) -> Table:
         """For people."""

@@ -1,7 +1,8 @@
 """What is verified: one cell x estimator at a time, or the whole library."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jax
 
@@ -9,7 +10,7 @@ from kronline import cells
 from kronline.cells.base import Cell, LinearCell
 from kronline.online import Estimator, Online, kf_rtrl, rtrl, uoro
 from kronline.traces import UORO
-from kronline.verifier import enumerate as by_enumeration
+from kronline.verifier import enumeration as proofs
 from kronline.verifier.report import Check, Report
 from kronline.verifier.theorem import theorem
 
@@ -38,46 +39,51 @@ TINY: dict[str, Cell] = {"tanh": cells.Tanh(2, 2), "LSTM": cells.LSTM(1, 2)}
 Job = tuple[str, Callable[[], list[Check]]]
 
 
-def verify(cell: Cell, estimator: Estimator, *, name: str | None = None) -> Report:
+def verify(
+    cell: Cell, estimator: Estimator, *, name: str | None = None, symbols: bool = False
+) -> Report:
     """Prove one cell x estimator right, a user's own included, or show where it is wrong.
 
     Args:
         cell: small (two or three units), so that every noise pattern can be tried.
         estimator: any estimator; with a trace (`Online`) the trace itself is looked into, too.
         name: what to call the cell in the report.
+        symbols: whether the cell is fed symbols (integers), for one that does not take vectors.
 
     Example:
         >>> print(kronline.verify(RHN(2, 3), kf_rtrl()).ok)
     """
-    return run(list(jobs_for(cell, estimator, name, lanes=True)))
+    return run(jobs_for(cell, estimator, name, symbols=symbols))
 
 
 def jobs_for(
-    cell: Cell, estimator: Estimator, name: str | None = None, lanes: bool = False
-) -> Iterator[Job]:
-    """The checks that fit one cell x estimator, each with a title."""
+    cell: Cell, estimator: Estimator, name: str | None = None, *, symbols: bool = False
+) -> list[Job]:
+    """All checks that fit one cell x estimator."""
     estimator.check(cell)
     name = name or type(cell).__name__
     title = f"{name}, {estimator.name}"
-    one_step = isinstance(estimator, Online) and estimator.window in (None, 1)
-    noisy = _noisy(cell, estimator)
-    if noisy:
-        yield title, lambda: by_enumeration.bias(cell, estimator, name)
+    if not _noisy(cell, estimator):
+        return [(title, lambda: proofs.exact(cell, estimator, name, symbols=symbols))]
+    jobs: list[Job] = [
+        (title, lambda: proofs.bias(cell, estimator, name, symbols=symbols)),
+        (title, lambda: proofs.independent(cell, estimator, name)),
+    ]
+    if not isinstance(estimator, Online):
+        return jobs
+    trace = estimator.trace
+    if isinstance(trace, UORO) and trace.copies > 1:
+        single = replace(estimator, trace=replace(trace, copies=1))
+        jobs += [(title, lambda: proofs.copies(cell, single, estimator, trace.copies, name))]
     else:
-        yield title, lambda: by_enumeration.exact(cell, estimator, name)
-    if one_step and noisy:
-        assert isinstance(estimator, Online)
-        trace = estimator.trace
-        if not (isinstance(trace, UORO) and trace.copies > 1):
-            yield title, lambda: by_enumeration.trace(cell, trace, name, estimator.name)
-        if lanes:
-            yield title, lambda: by_enumeration.halves(cell, estimator, name)
+        jobs += [(title, lambda: proofs.trace(cell, trace, name, estimator.name, symbols=symbols))]
+    return jobs
 
 
 def _noisy(cell: Cell, estimator: Estimator) -> bool:
-    learner = by_enumeration.Problem(cell, estimator.span or 2).learner(estimator)
     with jax.enable_x64(True):
-        return by_enumeration.count(learner.draws(1, 2)) > 1
+        learner = proofs.Problem(cell, estimator.span or 2).learner(estimator)
+        return proofs.count(learner.draws(1, 2)) > 1
 
 
 def run(jobs: list[Job], done: Callable[[str], None] = lambda title: None) -> Report:
@@ -97,35 +103,24 @@ def library(everything: bool = False) -> list[Job]:
     """The library's own proofs: the default set, or all of them."""
     jobs: list[Job] = []
     for name, cell in {**CELLS, **(MORE_CELLS if everything else {})}.items():
-        jobs += jobs_for(cell, rtrl(), name)
-        estimators = [kf_rtrl(), uoro()] if isinstance(cell, LinearCell) else [uoro()]
-        for estimator in estimators:
+        noisy = [kf_rtrl, uoro] if isinstance(cell, LinearCell) else [uoro]
+        for estimator in (rtrl(), *(make() for make in noisy)):
             jobs += jobs_for(cell, estimator, name)
         if everything:
-            jobs += _windows(name, cell)
+            windows = [make(window=w) for make in (rtrl, *noisy) for w in (1, 2)]
+            jobs += [_gradient_only(name, cell, e) for e in windows]
+            jobs += [_gradient_only(name, cell, noisy[0](), symbols=True)]
     for name, cell in TINY.items():
-        for estimator in (kf_rtrl(), uoro()):
-            jobs += [(f"{name}, lanes", _halves(cell, estimator, name))]
-    jobs += [("copies", lambda: by_enumeration.copies(
-        cells.Tanh(2, 1), uoro(), uoro(copies=2), 2, "tanh"))]  # fmt: skip
-    jobs += [("Theorem 1", theorem)]
-    return jobs
+        jobs += [_halves(name, cell, estimator) for estimator in (kf_rtrl(), uoro())]
+    jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2), "tanh")
+    return [*jobs, ("Theorem 1", theorem)]
 
 
-def _halves(cell: Cell, estimator: Estimator, name: str) -> Callable[[], list[Check]]:
-    return lambda: by_enumeration.halves(cell, estimator, name)
+def _halves(name: str, cell: Cell, estimator: Estimator) -> Job:
+    return f"{name}, lanes", lambda: proofs.halves(cell, estimator, name)
 
 
-def _windows(name: str, cell: Cell) -> list[Job]:
-    """The same traces behind windows: the last one or two steps exact."""
-    windowed: list[Estimator] = [uoro(window=1), uoro(window=2)]
-    if isinstance(cell, LinearCell):
-        windowed += [kf_rtrl(window=1), kf_rtrl(window=2)]
-
-    def exact(w: int) -> Job:
-        return f"{name}, rtrl", lambda: by_enumeration.exact(cell, rtrl(window=w), name)
-
-    def biased(e: Estimator) -> Job:
-        return f"{name}, {e.name}", lambda: by_enumeration.bias(cell, e, name)
-
-    return [exact(1), exact(3), *map(biased, windowed)]
+def _gradient_only(name: str, cell: Cell, e: Estimator, symbols: bool = False) -> Job:
+    prove = proofs.bias if _noisy(cell, e) else proofs.exact
+    label = f"{name}, symbols" if symbols else name
+    return f"{label}, {e.name}", lambda: prove(cell, e, label, symbols=symbols)

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from kronline.cells.base import Cell
+from kronline.errors import UsageError
 from kronline.noise import count, patterns, repeat
-from kronline.online import Estimator
+from kronline.online import Estimator, Model
 from kronline.traces import Trace
-from kronline.verifier.problem import Problem, dense, flat, relative
+from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import Check
 
 ROUNDING = 1e-10  # for what is equal but for rounding, relative, in float64
@@ -19,19 +20,21 @@ CLOSED_FORM = 1e-8
 AT_MOST = 1 << 14  # patterns
 
 
-def exact(cell: Cell, estimator: Estimator, name: str, *, steps: int = 5) -> list[Check]:
+def exact(
+    cell: Cell, estimator: Estimator, name: str, *, steps: int = 5, symbols: bool = False
+) -> list[Check]:
     """An estimator without noise: its gradients are those of reverse mode over the whole past."""
-    problem = Problem(cell, _whole_segments(steps, estimator))
+    problem = Problem(cell, _whole_segments(steps, estimator), symbols)
     learner = problem.learner(estimator)
     _, grads = learner.gradients(problem.start(learner), **problem.data)
     error = relative(flat(grads, 1), _by_segment(problem, estimator))
     return [Check("gradient = BPTT, every step", name, estimator.name, error, ROUNDING)]
 
 
-def bias(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
+def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:
     """The mean gradient over ALL noise patterns is the exact gradient, at every step."""
     steps = most_steps(cell, estimator)
-    problem = Problem(cell, steps)
+    problem = Problem(cell, steps, symbols)
     learner = problem.learner(estimator)
     state = problem.start(learner)
     k = estimator.span or steps
@@ -43,10 +46,12 @@ def bias(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     return [Check(title, name, estimator.name, error, ROUNDING)]
 
 
-def trace(cell: Cell, tr: Trace, name: str, estimator: str) -> list[Check]:
+def trace(
+    cell: Cell, tr: Trace, name: str, estimator: str, *, symbols: bool = False
+) -> list[Check]:
     """The trace itself: it starts from zero, its mean is G, and its variance is the formula's."""
     steps = _most(lambda t: count(_draws(cell, tr, t)), 2, 5)
-    problem = Problem(cell, steps)
+    problem = Problem(cell, steps, symbols)
     size, params = cell.size, problem.params.cell
     one, probs = patterns(tr.draws(size, params), AT_MOST)
     P1 = len(probs)
@@ -112,6 +117,25 @@ def _variance(a: np.ndarray, probs: np.ndarray, axis: int) -> Any:
     return np.tensordot(probs, (centred**2).sum(-1), axes=(0, axis))
 
 
+def independent(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
+    """Noise from a key: what two lanes draw at the same place is uncorrelated."""
+    keys = jax.random.split(jax.random.key(1), 4096)
+    learner = Problem(cell, estimator.span or 2).learner(estimator)
+    params, k = learner.init(jax.random.key(0)).params, estimator.span or 2
+
+    def drawn(key: Any) -> Any:
+        model = Model(cell, READOUT)
+        return estimator.noise(key, model, params, k, 2, jnp.float64)
+
+    noise = flat(jax.jit(jax.vmap(drawn))(keys), 2)  # (keys, lanes, draws)
+    centred = noise - noise.mean(0)
+    first, second = centred[:, 0], centred[:, 1]
+    scale = np.sqrt((first**2).mean(0) * (second**2).mean(0))
+    correlation = float(np.max(np.abs((first * second).mean(0)) / np.where(scale > 0, scale, 1)))
+    title = f"two lanes: correlation of their noise, {len(keys)} keys"
+    return [Check(title, name, estimator.name, correlation, 6 / len(keys) ** 0.5)]
+
+
 def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     """Two lanes with the same data: the variance of their mean is half of one lane's."""
     steps = most_steps(cell, estimator, lanes=2, high=3)
@@ -131,9 +155,9 @@ def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     grads = flat(jax.vmap(drawn)(keys), 2)[:, -1]
     sampled = _variance(grads, np.full(len(keys), 1 / len(keys)), axis=0)
     return [
-        Check("two lanes: half the variance", name, estimator.name,
+        Check("two lanes: half the variance, all patterns", name, estimator.name,
               float(abs(2 * two / one - 1)), CLOSED_FORM),
-        Check("two lanes: half the variance, 4096 keys", name, estimator.name,
+        Check(f"two lanes: half the variance, {len(keys)} keys", name, estimator.name,
               float(abs(2 * sampled / one - 1)), 0.15),
     ]  # fmt: skip
 
@@ -180,7 +204,7 @@ def most_steps(cell: Cell, estimator: Estimator, *, lanes: int = 1, high: int = 
 def _most(size: Any, low: int, high: int, by: int = 1) -> int:
     fits = [t for t in range(low, high + 1, by) if size(t) <= AT_MOST]
     if not fits:
-        raise ValueError(
+        raise UsageError(
             f"needed at most {AT_MOST} noise patterns over {low} steps, got {size(low):.3g}; "
             "give the verifier a smaller cell (two or three units) or fewer copies"
         )
@@ -192,8 +216,9 @@ def _draws(cell: Cell, tr: Trace, steps: int) -> Any:
 
 
 def _whole_segments(steps: int, estimator: Estimator) -> int:
-    k = estimator.span or steps
-    return max(steps // k, 1) * k
+    """At least two segments, so that what is carried over from one to the next is met."""
+    k = estimator.span
+    return steps if k is None else max(-(-steps // k), 2) * k
 
 
 def _by_segment(problem: Problem, estimator: Estimator) -> np.ndarray:
