@@ -18,7 +18,3 @@ class MinimalGated(kl.UnitCell):
     def unit(self, z, s):  # one unit's scalars: z of the gates, s of the slots
         f = jax.nn.sigmoid(z[0])
         return (1 - f) * s[0] + f * jnp.tanh(z[1])
-
-
-def cell():
-    return MinimalGated(hidden=2, inputs=2)

@@ -45,6 +45,7 @@ def test_the_demo_draws_and_reports(tmp_path):
         (["verify", "--estimator", "kf_rtrl(windw=1)"], "windw"),
         (["verify", "--estimator", "1 +"], "NAME(arguments)"),
         (["verify", "--cell", "nowhere.py:Cell"], "could not be read"),
+        (["verify", "--cell", "RHN(2)"], "inputs"),
         (["verify", "--cell", "RHN(9, 2)", "--estimator", "uoro"], "smaller cell"),
     ],
 )
@@ -73,6 +74,9 @@ def test_names_mean_what_they_say():
     assert names.parse("uoro(copies=3, window=1)", names.ESTIMATORS, "") == kl.uoro(3, 1)
     assert names.parse("DeepRHN(2, 3, depth=4)", names.CELLS, "cell") == kl.DeepRHN(2, 3, 4)
     own = Path(__file__).parent.parent / "examples" / "own_cell.py"
-    assert names.parse(f"{own}:cell", names.CELLS, "cell").hidden == 2
+    cell = names.parse(f"{own}:MinimalGated(2, inputs=3)", names.CELLS, "cell")
+    assert (cell.hidden, cell.inputs) == (2, 3)
+    trace = own.with_name("own_trace.py")
+    assert names.parse(f"{trace}:estimator", names.ESTIMATORS, "estimator").window == 1
     with pytest.raises(ValueError, match="NAME"):
         names.parse("__import__('os').system('true')", names.ESTIMATORS, "estimator")

@@ -1,5 +1,7 @@
 """Bad input: every error says what was needed, what came, and is raised before compilation."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import optax
 import pytest
 
 import kronline as kl
+from kronline import train
+from kronline.tasks import Copy
 
 LEARNER = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.kf_rtrl(), optax.sgd(0.1))
 BLOCKS = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.tbptt(5), optax.sgd(0.1))
@@ -149,3 +153,57 @@ def test_ones_own_delta(state):
 def test_shapes_are_checked_under_jit_too(state):
     with pytest.raises(ValueError, match=r"needs shape \(10, 2\)"):
         jax.jit(lambda x: LEARNER.run(state, x, GOOD))(jnp.zeros((10, 3), int))
+
+
+def test_buffers():
+    state = BLOCKS.init(jax.random.key(0), 2, example=(GOOD[0], GOOD[0]))
+    with pytest.raises(ValueError, match="without a buffer"):
+        BLOCKS.gradients(state, GOOD, GOOD)
+    with pytest.raises(ValueError, match=r"init's example, int32\(\), .*got float64\(4,\)"):
+        BLOCKS.step(state, np.zeros((2, 4)), GOOD[0])
+    with pytest.raises(ValueError, match="buffered"):
+        BLOCKS.run(state, GOOD, GOOD, noise=())
+    whole = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.bptt(), optax.sgd(0.1))
+    with pytest.raises(ValueError, match="no window to buffer"):
+        whole.init(jax.random.key(0), 2, example=(GOOD[0], GOOD[0]))
+    with pytest.raises(ValueError, match="learns from a whole run"):
+        whole.step(whole.init(jax.random.key(0), 2), GOOD[0], GOOD[0])
+
+
+def test_integer_vectors_and_complex_weights(state):
+    with pytest.raises(ValueError, match=r"use x.astype\(float\)"):
+        LEARNER.run(state, np.zeros((10, 2, 4), int), GOOD)
+    with pytest.raises(TypeError, match="weight must hold real numbers"):
+        LEARNER.run(state, GOOD, GOOD, weight=np.zeros((10, 2), complex))
+
+
+def test_keys_layouts_and_unhashable_parts():
+    with pytest.raises(ValueError, match="single key"):
+        LEARNER.init(jax.random.split(jax.random.key(0), 3))
+    zero = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.kf_rtrl(), optax.sgd(0.1), layout=kl.Shard(0))
+    with pytest.raises(ValueError, match="devices >= 1"):
+        zero.run(zero.init(jax.random.key(0), 2), GOOD, GOOD)
+
+    @dataclass
+    class Thawed(kl.Trace):
+        init = step = pull = None
+
+    with pytest.raises(TypeError, match="frozen dataclasses"):
+        kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.Online(Thawed()), optax.sgd(0.1))
+
+
+def test_stretches_of_whole_segments():
+    training = train.start(BLOCKS, Copy(), jax.random.key(0), 2)
+    with pytest.raises(ValueError, match="multiple of 5 steps, got 7"):
+        train.stretch(BLOCKS, Copy(), training, 7)
+
+
+def test_a_window_needs_the_learners_own_loss(state):
+    mine = kl.Learner(kl.RHN(3, 4), None, kl.kf_rtrl(window=1), optax.sgd(0.1))
+    s = mine.init(jax.random.key(0), 2)
+    with pytest.raises(TypeError, match="no window"):
+        mine.advance(s, GOOD[0])
+    with pytest.raises(ValueError, match="structure"):
+        LEARNER.advance(state, GOOD[0], noise={"V": np.ones((2, 1))})
+    with pytest.raises(ValueError, match=r"noise needs shape \(2, 1\)"):
+        LEARNER.advance(state, GOOD[0], noise={"W": np.ones(2)})

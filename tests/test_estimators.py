@@ -1,5 +1,7 @@
 """Traces and windows: what each estimator's gradient is made of."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,6 +172,52 @@ def test_float32_stays_finite_and_balanced_for_long(trace):
             u, A = jnp.linalg.norm(pair.u, axis=1), jnp.sqrt((pair.A**2).sum((1, 2, 3)))
             assert (u > 0).all()
             assert (jnp.abs(jnp.log2(u / A)) < 10).all()
+
+
+@pytest.mark.parametrize("window", [None, 1])
+def test_a_reset_heals_a_trace_that_overflowed(window):
+    a, d = learner(kl.RHN(3, INPUTS), kl.kf_rtrl(window)), data(2)
+    d["reset"][:] = True
+    state = start(a)
+    pair = state.memory["W"]
+    full = state._replace(memory={"W": pair._replace(u=pair.u + 1, A=pair.A + jnp.inf)})
+    close(a.gradients(full, **d)[1], a.gradients(state, **d)[1])
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int64])
+def test_symbols_may_be_of_any_integer_type(kind):
+    a = learner(kl.Tanh(3, 257), kl.kf_rtrl())
+    x = np.array([[3, 200], [255, 0]])
+    y = np.array([[3, 2], [1, 0]])
+    want = a.gradients(start(a), x, y)[1]
+    close(a.gradients(start(a), x.astype(kind), y.astype(kind))[1], want)
+
+
+def test_noise_may_be_given_as_integers():
+    for cell, estimator in (
+        (kl.Tanh(3, INPUTS), kl.kf_rtrl()),
+        (kl.Opaque(kl.Tanh(3, INPUTS)), kl.uoro()),
+    ):
+        a, d = learner(cell, estimator), data(4)
+        noise, _ = patterns(a.draws(LANES), 1 << 20)
+        signs = jax.tree.map(lambda z: np.stack([z[1], z[3], z[2], z[1]]), noise)
+        whole = jax.tree.map(lambda z: z.astype(int), signs)
+        close(*(a.gradients(start(a), **d, noise=z)[1] for z in (whole, signs)))
+
+
+def test_sparse_weights_are_a_mask():
+    @dataclass(frozen=True)
+    class Sparse(kl.RHN):
+        """Half of the recurrent weights do not exist; one pattern for both gates."""
+
+        def mask(self):
+            rng = np.random.default_rng(0)
+            mask = np.ones((self.hidden + self.inputs + 1, 2, self.hidden))
+            mask[: self.hidden] = rng.permutation(np.eye(self.hidden))[:, None]
+            return mask
+
+    for estimator in (kl.kf_rtrl(), kl.uoro(), kl.rtrl()):
+        assert kl.verify(Sparse(2, 2), estimator).ok
 
 
 def test_kf_refuses_what_it_cannot_follow():

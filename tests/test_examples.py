@@ -32,7 +32,7 @@ def test_a_cell_of_ones_own():
     own = example("own_cell")
     assert lines(own.MinimalGated) <= 15
     for estimator in (kl.kf_rtrl(), kl.uoro(), kl.rtrl()):
-        assert kl.verify(own.cell(), estimator).ok
+        assert kl.verify(own.MinimalGated(2, 2), estimator).ok
 
 
 def test_a_trace_of_ones_own():

@@ -214,3 +214,41 @@ def test_evaluation_starts_from_zero_and_learns_nothing():
     still = learner(optimiser=optax.sgd(0.0))
     _, want = still.run(still.init(jax.random.key(0), 4), **d)
     close(a.evaluate(state.params, **d).loss, want.loss)
+
+
+def test_lists_and_numpy_scalars_are_fine():
+    cell = kl.RHN(np.int64(5), INPUTS)
+    assert cell == kl.RHN(5, INPUTS)
+    assert kl.tbptt(np.int32(3)) == kl.tbptt(3)
+    a = learner(cell)
+    state = a.init(jax.random.key(0), 2)
+    one, _ = a.step(state, [0, 1], [1, 2], reset=[True, False], weight=[1.0, 0.5])
+    want, _ = a.run(state, [[0, 1]], [[1, 2]], reset=[[True, False]], weight=[[1.0, 0.5]])
+    close(one.params, want.params)
+
+
+def test_a_buffer_keeps_real_targets_real():
+    a = kl.Learner(kl.Tanh(3, 2), kl.linear(1), kl.tbptt(2), SGD)
+    x, y = np.zeros((4, 2, 2)), np.full((4, 2, 1), 0.7)
+    whole, _ = a.run(a.init(jax.random.key(0), 2), x, y)
+    state = a.init(jax.random.key(0), 2, example=(x[0], np.zeros((2, 1), int)))
+    for t in range(4):
+        state, _ = a.step(state, x[t], y[t])
+    close(state.params, whole.params)
+
+
+def test_a_cell_that_reads_symbols_only_can_be_verified():
+    class Table(kl.Cell):
+        """Opaque, and indexed by its input."""
+
+        inputs, size = 3, 2
+
+        def init(self, key, dtype=jnp.float32):
+            return {"E": jax.random.normal(key, (3, 2), dtype)}
+
+        def step(self, params, s, x):
+            return jnp.tanh(params["E"][x] * (1 + s[::-1]))
+
+    report = kl.verify(Table(), kl.uoro(), symbols=True)
+    assert report.ok
+    assert kl.verify(Table(), kl.rtrl(), symbols=True).ok

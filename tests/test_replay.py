@@ -42,14 +42,6 @@ class Problem(NamedTuple):
     noise: np.ndarray  # (steps, lanes, copies, ...): (c1, c2), or ν
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.fixture(autouse=True)
 def _x64():
     with jax.enable_x64(True):
@@ -150,6 +142,17 @@ CASES = [
 @pytest.mark.parametrize(("name", "method", "window", "kind"), CASES)
 def test_gradients_are_the_references(name, method, window, kind):
     check(name, method, window, problem(name, method, kind))
+
+
+@pytest.mark.parametrize(("name", "method"), [("rhn", "kf"), ("lstm", "kf"), ("gru", "uoro")])
+def test_optimised_programs_give_the_same(name, method):
+    # all other tests compile without optimisation, to save time
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    try:
+        check(name, method, None, problem(name, method, "symbols"))
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.mark.parametrize("window", WINDOWS)

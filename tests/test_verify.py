@@ -100,7 +100,7 @@ def test_the_default_set_from_the_command_line():
         "kf_rtrl()": {"bias of the gradient", "one step's variance = closed form"},
         "uoro()": {"bias of the gradient", "one step's variance = closed form"},
     }
-    everywhere = {"the trace starts", "mean of the trace", "Var_t", "two lanes: correlation"}
+    everywhere = {"the trace starts", "mean of the trace", "Var_t"}
     for estimator in ("kf_rtrl()", "uoro()"):
         wanted[estimator] |= everywhere
     for estimator, names in wanted.items():
@@ -112,6 +112,7 @@ def test_the_default_set_from_the_command_line():
     assert limits["gradient = BPTT"] == limits["bias of the gradient"] == 1e-10
     assert limits["one step's variance = closed form"] == 1e-8
     assert limits["Var_t = Var[H G'] + E[added]"] == 1e-8
-    once = ("two lanes: half the variance", "2 copies: 1/2 of the variance", "‖H‖ <= 0.9: variance",
+    once = ("two lanes: correlation of their noise", "two lanes: half the variance",
+            "2 copies: 1/2 of the variance", "‖H‖ <= 0.9: variance",
             "|exponent of Var(UORO)/Var(KF) in n − 1|")  # fmt: skip
     assert set(once) <= set(limits)

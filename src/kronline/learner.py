@@ -117,16 +117,23 @@ class Learner:
 
     @partial(jax.jit, static_argnums=(0, 2))
     def _init(self, key: Key[Array, ""], lanes: int) -> State:
-        k_cell, k_readout, k_estimator, key = jax.random.split(key, 4)
-        cell, dtype = self.cell, jnp.dtype(self.dtype)
+        k_params, key = jax.random.split(key)
+        return self.start(self._params(k_params), key, lanes)
+
+    def _params(self, key: Key[Array, ""]) -> Params:
+        k_cell, k_readout, k_estimator = jax.random.split(key, 3)
+        dtype = jnp.dtype(self.dtype)
         readout: Any = ()
         if self.readout is not None:
-            readout = self.readout.init(k_readout, cell.outputs, dtype)
+            readout = self.readout.init(k_readout, self.cell.outputs, dtype)
         own = self.estimator.init_params(k_estimator, self._model, dtype)
-        params = Params(cell.init(k_cell, dtype), readout, own)
+        return Params(self.cell.init(k_cell, dtype), readout, own)
+
+    def start(self, params: Params, key: Key[Array, ""], lanes: int = 1) -> State:
+        """A fresh state around given parameters: lanes at zero, empty traces, a new optimiser."""
         memory = self.estimator.init(self._model, params)
         every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
-        s = jnp.zeros((lanes, cell.size), dtype)
+        s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
         return State(params, self._optimiser.init(params), s, every, key)
 
     def _buffer(self, state: State, example: Any) -> Buffer | None:
@@ -341,7 +348,7 @@ class Learner:
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
-        params = jax.eval_shape(lambda: self._init(jax.random.key(0), 1)).params
+        params = jax.eval_shape(lambda: self._params(jax.random.key(0)))
         return repeat(self.estimator.draws(self._model, params, k), lanes)
 
     # -- with a loss of one's own -----------------------------------------------------------------

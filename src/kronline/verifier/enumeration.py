@@ -50,7 +50,8 @@ def trace(
     cell: Cell, tr: Trace, name: str, estimator: str, *, symbols: bool = False
 ) -> list[Check]:
     """The trace itself: it starts from zero, its mean is G, and its variance is the formula's."""
-    steps = _most(lambda t: count(_draws(cell, tr, t)), 2, 5)
+    a_step = count(tr.draws(cell.size, Problem(cell, 1).params.cell))
+    steps = _most(lambda t: a_step**t, 2, 5)
     problem = Problem(cell, steps, symbols)
     size, params = cell.size, problem.params.cell
     one, probs = patterns(tr.draws(size, params), AT_MOST)
@@ -120,12 +121,11 @@ def _variance(a: np.ndarray, probs: np.ndarray, axis: int) -> Any:
 def independent(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     """Noise from a key: what two lanes draw at the same place is uncorrelated."""
     keys = jax.random.split(jax.random.key(1), 4096)
-    learner = Problem(cell, estimator.span or 2).learner(estimator)
-    params, k = learner.init(jax.random.key(0)).params, estimator.span or 2
+    k = estimator.span or 2
+    params = Problem(cell, k).params
 
     def drawn(key: Any) -> Any:
-        model = Model(cell, READOUT)
-        return estimator.noise(key, model, params, k, 2, jnp.float64)
+        return estimator.noise(key, Model(cell, READOUT), params, k, 2, jnp.float64)
 
     noise = flat(jax.jit(jax.vmap(drawn))(keys), 2)  # (keys, lanes, draws)
     centred = noise - noise.mean(0)
@@ -193,12 +193,8 @@ def _lanes(problem: Problem, lanes: int) -> dict[str, np.ndarray]:
 def most_steps(cell: Cell, estimator: Estimator, *, lanes: int = 1, high: int = 5) -> int:
     """As many steps (whole segments, two at least) as can be enumerated."""
     k = estimator.span or 1
-
-    def size(steps: int) -> int:
-        learner = Problem(cell, steps).learner(estimator)
-        return count(repeat(learner.draws(lanes, steps), steps // (estimator.span or steps)))
-
-    return _most(size, 2 * k, max(high // k, 2) * k, k)
+    a_segment = count(Problem(cell, k).learner(estimator).draws(lanes, k))
+    return _most(lambda steps: a_segment ** (steps // k), 2 * k, max(high // k, 2) * k, k)
 
 
 def _most(size: Any, low: int, high: int, by: int = 1) -> int:
@@ -209,10 +205,6 @@ def _most(size: Any, low: int, high: int, by: int = 1) -> int:
             "give the verifier a smaller cell (two or three units) or fewer copies"
         )
     return fits[-1]
-
-
-def _draws(cell: Cell, tr: Trace, steps: int) -> Any:
-    return repeat(tr.draws(cell.size, Problem(cell, steps).params.cell), steps)
 
 
 def _whole_segments(steps: int, estimator: Estimator) -> int:

@@ -12,7 +12,7 @@ import optax
 from kronline.cells.base import Cell
 from kronline.grads import written_out
 from kronline.learner import Learner, State
-from kronline.online import Estimator, Params
+from kronline.online import Estimator, Model, Params
 from kronline.readout import softmax
 from kronline.traces import Trace
 
@@ -64,9 +64,9 @@ class Problem:
 
     def start(self, learner: Learner, lanes: int = 1) -> State:
         """A fresh state with the problem's parameters."""
-        own = learner.init(jax.random.key(self.seed), lanes)
-        params = self.params._replace(estimator=own.params.estimator)
-        return own._replace(params=params)
+        key = jax.random.key(self.seed)
+        own = learner.estimator.init_params(key, Model(self.cell, READOUT), jnp.float64)
+        return learner.start(self.params._replace(estimator=own), key, lanes)
 
     @cache  # noqa: B019
     def gradients(self) -> Params:
