@@ -6,10 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import jax
-import optax
-import pytest
-
 import kronline as kl
 
 ROOT = Path(__file__).parent.parent
@@ -31,8 +27,7 @@ def lines(thing):
 def test_a_cell_of_ones_own():
     own = example("own_cell")
     assert lines(own.MinimalGated) <= 15
-    for estimator in (kl.kf_rtrl(), kl.uoro(), kl.rtrl()):
-        assert kl.verify(own.MinimalGated(2, 2), estimator).ok
+    assert kl.verify(own.MinimalGated(2, 2), kl.kf_rtrl()).ok
 
 
 def test_a_trace_of_ones_own():
@@ -45,14 +40,12 @@ def blocks(path):
     return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md"])
-def test_the_code_in_the_documents_runs(path, tmp_path, monkeypatch):
+def test_the_code_in_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = blocks(path)
-    assert found
     scope = {}
-    for block in found:
-        exec(compile(block, path, "exec"), scope)
+    for block in blocks("README.md"):
+        exec(compile(block, "README.md", "exec"), scope)
+    assert scope["out"].loss.shape == (500, 8)
 
 
 def test_the_readmes_cell_and_first_program_are_short():
@@ -63,7 +56,7 @@ def test_the_readmes_cell_and_first_program_are_short():
 
 
 def test_the_skeletons_are_right():
-    scope = {"kl": kl, "jax": jax, "optax": optax}
+    scope = {}
     for block in blocks("CONTRIBUTING.md"):
         exec(compile(block, "CONTRIBUTING.md", "exec"), scope)
     assert kl.verify(scope["MyCell"](2, 2), kl.kf_rtrl()).ok

@@ -34,10 +34,8 @@ def close(a, b, rtol=2e-5):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-6), a, b)
 
 
-ESTIMATORS = [kl.kf_rtrl(), kl.uoro(), kl.tbptt(3)]
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: e.name)
+# gradients as outer products, and as arrays
+@pytest.mark.parametrize("estimator", [kl.kf_rtrl(), kl.uoro()], ids=lambda e: e.name)
 def test_lanes_may_be_laid_out_in_any_way(estimator):
     results = []
     for layout in (kl.Vmap(), kl.Loop(), kl.Shard(1)):

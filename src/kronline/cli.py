@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv == ["--version"]:
         print(f"kronline {__version__}")
-        return
+        sys.exit(0)
     try:
         args = tyro.cli(Command, prog="kronline", args=argv, description=__doc__)
         code = verify(args) if isinstance(args, Verify) else demo.main(args)
