@@ -132,10 +132,14 @@ def figure(demo: Demo, curves: list[Curve]) -> None:
         )
         left.set_title("The curriculum")
         left.yaxis.set_major_locator(MaxNLocator(integer=True))
-        right.set(xlabel="string length", ylabel="bits written right, %", ylim=(0, 103))
+        right.set(
+            xlabel="string length (trained last: T − 5 to T)",
+            ylabel="bits written right, %",
+            ylim=(0, 103),
+        )
         right.set_title("What is solved at the end")
         right.axhline(50, color="black", lw=1, ls=":")
-        right.annotate("guessing", (1, 48), va="top")
+        right.annotate("guessing", (LENGTHS, 48), ha="right", va="top")
         for ax in (left, right):
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(axis="y", alpha=0.3)

@@ -348,7 +348,7 @@ def uoro(copies: int = 1, window: int | None = None) -> Online:
         copies: independent copies, averaged; the paper's UORO-AVG takes as many as units.
         window: None as published: the newest step passes through the rank-one merge too. 1: the
             newest step's part of the gradient is exact, and only the older part is noisy, at no
-            cost (n = 64, RHN: cosine to the exact gradient 0.09 -> 0.32).
+            cost.
 
     Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization, 2017.
     """
@@ -364,8 +364,7 @@ def kf_rtrl(window: int | None = None) -> Online:
     Args:
         window: None as published (Algorithm 1): the newest step is merged into u ⊗ A, and the
             gradient is read from the merged pair. 1: the gradient is `u⊗(δ H A) + ĥ⊗(δ D)`, read
-            before the merge. The newest step then adds no noise, at no cost (n = 64, RHN: cosine
-            to the exact gradient 0.67 -> 0.95). Still unbiased; recommended for use.
+            before the merge. The newest step then adds no noise, at no cost. Still unbiased.
 
     Reference: Mujika, Meier & Steger, Approximating Real-Time Recurrent Learning with Random
     Kronecker Factors, NeurIPS 2018.

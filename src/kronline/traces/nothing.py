@@ -16,7 +16,7 @@ class Nothing(Trace):
     """`G ≈ 0`: biased, by all that lies before the window."""
 
     def init(self, size: int, params: Any) -> Memory:
-        """No memory; the parameters' shapes, to answer `pull`."""
+        """No memory."""
         return ()
 
     def step(self, memory: Memory, lin: Lin, noise: Noise) -> Memory:
