@@ -17,7 +17,8 @@ from kronline.verifier.report import Check
 
 ROUNDING = 1e-10  # for what is equal but for rounding, relative, in float64
 CLOSED_FORM = 1e-8
-AT_MOST = 1 << 14  # patterns
+ENOUGH = 1 << 14  # patterns; more only where two segments need them,
+AT_MOST = 1 << 16  # and never more than these
 
 
 def exact(
@@ -168,7 +169,7 @@ def copies(cell: Cell, one: Estimator, many: Estimator, k: int, name: str) -> li
     values = []
     for estimator in (one, many):
         learner = problem.learner(estimator)
-        noise, probs = patterns(repeat(learner.draws(1), 2), 1 << 16)
+        noise, probs = patterns(repeat(learner.draws(1), 2), AT_MOST)
         values.append(_last_variance(problem, learner, noise, probs, 1))
     error = float(abs(k * values[1] / values[0] - 1))
     title = f"{k} copies: 1/{k} of the variance"
@@ -198,7 +199,9 @@ def most_steps(cell: Cell, estimator: Estimator, *, lanes: int = 1, high: int = 
 
 
 def _most(size: Any, low: int, high: int, by: int = 1) -> int:
-    fits = [t for t in range(low, high + 1, by) if size(t) <= AT_MOST]
+    fits = [t for t in range(low, high + 1, by) if size(t) <= ENOUGH]
+    if not fits and size(low) <= AT_MOST:
+        return low
     if not fits:
         raise UsageError(
             f"needed at most {AT_MOST} noise patterns over {low} steps, got {size(low):.3g}; "
