@@ -88,3 +88,13 @@ class SharedCopies(kl.UORO):
 
     def step(self, memory, lin, noise):
         return super().step(memory, lin, jnp.broadcast_to(noise[:1], noise.shape))
+
+
+@dataclass(frozen=True)
+class WrongFormula(kl.KF):
+    """A closed form that is off by a factor, or NaN."""
+
+    factor: float = 1.1
+
+    def variance(self, memory, lin):
+        return self.factor * super().variance(memory, lin)

@@ -54,6 +54,12 @@ def test_copies_that_share_their_signs_fail():
     assert check.value == pytest.approx(1)  # the variance is not halved at all
 
 
+@pytest.mark.parametrize("factor", [1.1, float("nan")])
+def test_a_wrong_closed_form_fails(factor):
+    failed = failures(kl.Online(broken.WrongFormula(factor)))
+    assert failed == {"one step's variance = closed form", "Var_t = Var[H G'] + E[added]"}
+
+
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_truncation_is_a_bias(k):
     assert failures(kl.tbptt(k)) == {"gradient = BPTT"}

@@ -27,7 +27,7 @@ def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
 
 
 def _is_leaf(g: Any) -> bool:
-    return g is None or isinstance(g, Outer)
+    return isinstance(g, Outer)
 
 
 def dense(g: Any) -> Array:

@@ -19,15 +19,14 @@ class Tracker:
             tracker.update("kf", 10, "T = 3")
     """
 
-    def __init__(self, totals: dict[str, int], *, quiet: bool = False):
+    def __init__(self, totals: dict[str, int]):
         self._totals = totals
         self._done = dict.fromkeys(totals, 0)
         self._notes = dict.fromkeys(totals, "")
         self._lock = threading.Lock()
         self._start = self._printed = time.monotonic()
-        self._quiet = quiet
         self._bars: Progress | None = None
-        if sys.stderr.isatty() and not quiet:
+        if sys.stderr.isatty():
             self._bars = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -61,7 +60,7 @@ class Tracker:
             self._notes[name] = note
             if self._bars:
                 self._bars.update(self._ids[name], advance=by, note=note)
-            elif not self._quiet and time.monotonic() - self._printed > PLAIN_EVERY:
+            elif time.monotonic() - self._printed > PLAIN_EVERY:
                 self._printed = time.monotonic()
                 print(self._line(), file=sys.stderr, flush=True)
 
