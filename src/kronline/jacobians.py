@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kronline import native
 from kronline.grads import Grads, outer
 
 Vector = Float[Array, " N"]
@@ -192,6 +193,14 @@ class UnitH(StateJac):
 
     def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
         """`P H`, with the same savings."""
+
+        def kernel(W: Array, D: Array, E: Array, P: Array) -> Array:
+            return native.rmm(W, D, E, self.reads, P)
+
+        return native.either(kernel, self._rmm, self.W, self.D, self.E, P)
+
+    def _rmm(self, W: Array, D: Array, E: Array, P: Array) -> Array:
+        """The same in pure JAX."""
         q, _, n = self.D.shape
         slots = P.reshape(-1, q, n)
         read = (P @ self._read().reshape(q * n, -1)).reshape(-1, len(self.reads), n)

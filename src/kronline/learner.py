@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, UInt32
 
 from kronline import checks
 from kronline.cells.base import Cell
 from kronline.lanes import Layout, Vmap, over_lanes
-from kronline.noise import Draws, Noise, repeat
+from kronline.noise import Draws, Noise, keys, repeat, size, tick
 from kronline.online import Estimator, Model, Params, Seen, Segment
 from kronline.readout import Readout
 from kronline.traces.base import Memory
+
+DRAWN_AHEAD = 1 << 18  # at most so many numbers of noise are drawn before they are used
 
 
 class Buffer(NamedTuple):
@@ -33,7 +35,8 @@ class State(NamedTuple):
     opt: Any
     s: Float[Array, "lanes N"]
     memory: Memory  # (lanes, ...)
-    key: Key[Array, ""]
+    key: Key[Array, ""]  # of the noise
+    clock: UInt32[Array, "2"]  # segments that noise was drawn for
     buffer: Buffer | None = None
 
 
@@ -134,7 +137,7 @@ class Learner:
         memory = self.estimator.init(self._model, params)
         every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
         s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
-        return State(params, self._optimiser.init(params), s, every, key)
+        return State(params, self._optimiser.init(params), s, every, key, jnp.zeros(2, jnp.uint32))
 
     def _buffer(self, state: State, example: Any) -> Buffer | None:
         if (k := self.estimator.span) == 1:
@@ -249,7 +252,7 @@ class Learner:
             state, grads, seen = self._segment(state, *inputs)
             return self._updated(state, grads), _out(seen, predictions)
 
-        state, out = jax.lax.scan(one, state, (self._cut(seg), noise))
+        state, out = self._scan(one, state, self._cut(seg), noise)
         return state, jax.tree.map(_time_first, out)
 
     @partial(jax.jit, static_argnums=0)
@@ -264,12 +267,41 @@ class Learner:
             state, grads, _ = self._segment(state, *inputs)
             return state, grads
 
-        return jax.lax.scan(one, state, (self._cut(self._typed(seg)), noise))
+        return self._scan(one, state, self._cut(self._typed(seg)), noise)
+
+    def _scan(self, one: Any, state: State, seg: Segment, noise: Noise) -> tuple[State, Any]:
+        """`one(state, (segment, noise))` over segments; noise is drawn for many of them at once."""
+        if noise is not None:
+            noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(self.dtype)), noise)
+            return jax.lax.scan(one, state, (seg, noise))
+        count, lanes, k = seg.reset.shape
+        numbers = lanes * size(self.estimator.draws(self._model, state.params, k))
+        most = max(1, DRAWN_AHEAD // max(numbers, 1))
+        ahead = max(d for d in range(1, min(count, most) + 1) if count % d == 0)
+
+        def several(state: State, seg: Segment) -> tuple[State, Any]:
+            state, noise = self._drawn(state, k, ahead)
+            return jax.lax.scan(one, state, (seg, noise))
+
+        if ahead == count:
+            return several(state, seg)
+        seg = jax.tree.map(lambda a: a.reshape(-1, ahead, *a.shape[1:]), seg)
+        state, out = jax.lax.scan(several, state, seg)
+        return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), out)
+
+    def _drawn(self, state: State, k: int, segments: int) -> tuple[State, Noise]:
+        """Noise for segments of k steps, on a leading axis."""
+        lanes, dtype = state.s.shape[0], jnp.dtype(self.dtype)
+
+        def draw(key: Array) -> Noise:
+            return self.estimator.noise(key, self._model, state.params, k, lanes, dtype)
+
+        noise = jax.vmap(draw)(keys(state.key, state.clock, segments))
+        return state._replace(clock=tick(state.clock, segments)), noise
 
     def _segment(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Params, Seen]:
         """One segment of all lanes: the mean gradient a step, and what was seen."""
         k = seg.reset.shape[1]
-        key, noise = self._drawn(state, k, noise)
 
         def lane(params: Params, lane: Any) -> tuple[Any, Params]:
             s, memory, grads, seen = self.estimator.segment(self._model, params, *lane)
@@ -279,16 +311,7 @@ class Learner:
         (s, memory, seen), grads = over_lanes(lane, self.layout)(state.params, lanes)
         grads = jax.tree.map(lambda g: g / k, grads)
         grads = grads._replace(cell=self.cell.project(grads.cell))
-        return state._replace(s=s, memory=memory, key=key), grads, seen
-
-    def _drawn(self, state: State, k: int, noise: Noise) -> tuple[Key[Array, ""], Noise]:
-        """Noise for k steps: as given, or from the state's key, which moves on."""
-        dtype = jnp.dtype(self.dtype)
-        if noise is not None:
-            return state.key, jax.tree.map(lambda a: jnp.asarray(a, dtype), noise)
-        key, now = jax.random.split(state.key)
-        lanes = state.s.shape[0]
-        return key, self.estimator.noise(now, self._model, state.params, k, lanes, dtype)
+        return state._replace(s=s, memory=memory), grads, seen
 
     def _updated(self, state: State, grads: Params) -> State:
         updates, opt = self._optimiser.update(grads, state.opt, state.params)
@@ -305,7 +328,8 @@ class Learner:
         state = state._replace(buffer=Buffer((at + 1) % k, start, steps))
 
         def learn(state: State) -> State:
-            state, grads, _ = self._segment(state._replace(s=start), steps, None)
+            state, noise = self._drawn(state._replace(s=start), k, 1)
+            state, grads, _ = self._segment(state, steps, jax.tree.map(lambda a: a[0], noise))
             return self._updated(state, grads)
 
         state = jax.lax.cond(at + 1 == k, learn, lambda st: st._replace(s=ahead), state)
@@ -365,7 +389,10 @@ class Learner:
 
     @partial(jax.jit, static_argnums=0)
     def _advance(self, state: State, x: Any, reset: Any, noise: Noise) -> tuple[State, Array]:
-        key, noise = self._drawn(state, 1, noise)
+        if noise is None:
+            state, noise = self._drawn(state, 1, 1)
+            noise = jax.tree.map(lambda a: a[0], noise)
+        noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(self.dtype)), noise)
         x = self._floats(x)
 
         def lane(params: Params, lane: Any) -> tuple[Any, Any]:
@@ -373,7 +400,7 @@ class Learner:
 
         lanes = (state.s, state.memory, x, reset, noise)
         (s, memory), _ = over_lanes(lane, self.layout)(state.params, lanes)
-        return state._replace(s=s, memory=memory, key=key), jax.vmap(self.cell.output)(s)
+        return state._replace(s=s, memory=memory), jax.vmap(self.cell.output)(s)
 
     def pull(self, state: State, delta: Float[Array, "lanes h"]) -> Any:
         """The cell's gradient for a δ = dL/d(output) of one's own: `δ·G`, averaged over lanes."""

@@ -1,12 +1,13 @@
 """Noise as data: what an estimator draws, so that it can be sampled, enumerated or replayed."""
 
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, UInt32
 
 Draws = Any  # a pytree of Draw
 Noise = Any  # the same pytree, of arrays
@@ -42,6 +43,27 @@ def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise
 
     keys = jax.random.split(key, max(len(leaves), 1))
     return jax.tree.unflatten(tree, [one(k, d) for k, d in zip(keys, leaves, strict=False)])
+
+
+def keys(key: Key[Array, ""], clock: UInt32[Array, "2"], n: int) -> Key[Array, " n"]:
+    """The keys of the next n segments, where `clock` segments were drawn for already.
+
+    They depend on how many segments came before, not on how these were grouped.
+    """
+    low = clock[0] + jnp.arange(n, dtype=jnp.uint32)
+    high = clock[1] + (low < clock[0]).astype(jnp.uint32)
+    return jax.vmap(lambda a, b: jax.random.fold_in(jax.random.fold_in(key, a), b))(high, low)
+
+
+def tick(clock: UInt32[Array, "2"], n: int) -> UInt32[Array, "2"]:
+    """n segments later. 64 bits in two words, low first: a stream does not end."""
+    low = clock[0] + jnp.uint32(n)
+    return jnp.stack([low, clock[1] + (low < clock[0]).astype(jnp.uint32)])
+
+
+def size(draws: Draws) -> int:
+    """How many numbers are drawn."""
+    return sum(math.prod(d.shape) for d in jax.tree.leaves(draws, is_leaf=is_draw))
 
 
 def count(draws: Draws) -> int:

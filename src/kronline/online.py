@@ -205,21 +205,17 @@ class Online(Estimator):
         assert readout is not None
         x, y, reset, weight = jax.tree.map(lambda a: a[0], seg)
         s = jnp.where(reset, jnp.zeros_like(s), s)
-        memory = self.trace.reset(memory, reset)
         lin = cell.linearise(params.cell, s, x)
         h, back = jax.vjp(cell.output, lin.state)
         loss, prediction, dh, g_readout = readout.differentiate(params.readout, h, y, weight)
         (delta,) = back(dh)
 
-        steps = Steps(1, lambda _: lin, jnp.zeros(1, bool))
-        pushed = self.trace.push(memory, steps, noise)
-        if self.window is None:
-            # δ·G', read after the merge
-            g_cell = self.trace.pull(pushed, delta)
-        else:
-            # δ·(H G' + F): the last step exact, G' not yet merged
-            d0, g_cell = lin.vjp(delta)
-            g_cell = _added(g_cell, self.trace.pull(memory, d0))
+        # window None: δ·G', read after the merge. 1: δ·(H G' + F), the last step exact
+        exact = self.window is not None
+        steps = Steps(1, lambda _: lin, seg.reset)
+        pushed, g_cell = self.trace.push_pull(memory, steps, noise, delta, before=exact)
+        if exact:
+            g_cell = _added(lin.vjp(delta)[1], g_cell)
         seen = Seen(loss[None], prediction[None])
         return lin.state, pushed, Params(g_cell, g_readout, _nothing(params)), seen
 

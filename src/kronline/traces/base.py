@@ -51,6 +51,28 @@ class Trace(ABC):
     def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:
         """`δ·G`, in the shape of the parameters."""
 
+    def push_pull(
+        self,
+        memory: Memory,
+        steps: Steps,
+        noise: Noise,
+        delta: Float[Array, " N"],
+        *,
+        before: bool,
+    ) -> tuple[Memory, Grads]:
+        """Push over a segment of one step, and read the gradient of a δ at its end.
+
+        For traces that do both in one pass; the others need not replace it.
+
+        Args:
+            before: read `(δH)·G` before the push, not `δ·G` after it.
+        """
+        new = self.push(memory, steps, noise)
+        if not before:
+            return new, self.pull(new, delta)
+        d0, _ = steps.at(0).vjp(delta)
+        return new, self.pull(self.reset(memory, steps.resets[0]), d0)
+
     def reset(self, memory: Memory, flag: Bool[Array, ""]) -> Memory:
         """G = 0 where flag is set."""
         return jax.tree.map(lambda a: jnp.where(flag, jnp.zeros_like(a), a), memory)

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from kronline import native
 from kronline.cells.base import Cell, LinearCell
 from kronline.grads import Grads, outer
-from kronline.jacobians import Group, Kronecker, Lin, StateJac
+from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Trace, safe_sqrt_ratio
+from kronline.traces.base import Steps, Trace, safe_sqrt_ratio
 
 
 class Pair(NamedTuple):
@@ -64,8 +65,42 @@ class KF(Trace):
 
     def step(self, memory: dict[str, Pair], lin: Lin, noise: dict[str, Array]) -> dict[str, Pair]:
         """`u ⊗ H A + ĥ ⊗ D`, merged into one pair, for each weight."""
+        nowhere = jnp.zeros_like(lin.state)
+        return self._merged(memory, lin, noise, nowhere, before=False)[0]
+
+    def push_pull(
+        self,
+        memory: dict[str, Pair],
+        steps: Steps,
+        noise: Any,
+        delta: Float[Array, " N"],
+        *,
+        before: bool,
+    ) -> tuple[dict[str, Pair], Grads]:
+        """One step; δ is multiplied with HA in the same pass that makes it."""
+        if (type(self).step, type(self).pull) != (KF.step, KF.pull):
+            return super().push_pull(memory, steps, noise, delta, before=before)
+        memory = self.reset(memory, steps.resets[0])
+        noise = {name: c[0] for name, c in noise.items()}
+        pairs, dA = self._merged(memory, steps.at(0), noise, delta, before=before)
+        u = memory if before else pairs
+        return pairs, {name: outer(u[name].u, dA[name]) for name in pairs}
+
+    def _merged(
+        self,
+        memory: dict[str, Pair],
+        lin: Lin,
+        noise: dict[str, Array],
+        delta: Float[Array, " N"],
+        *,
+        before: bool,
+    ) -> tuple[dict[str, Pair], dict[str, Array]]:
         assert isinstance(lin, Kronecker)
-        return {name: merge(memory[name], g, lin.H, noise[name]) for name, g in lin.groups.items()}
+        done = {
+            name: merge(memory[name], group, lin.H, noise[name], delta, before=before)
+            for name, group in lin.groups.items()
+        }
+        return {k: pair for k, (pair, _) in done.items()}, {k: dA for k, (_, dA) in done.items()}
 
     def pull(self, memory: dict[str, Pair], delta: Float[Array, " N"]) -> Grads:
         """`u ⊗ (δ A)`."""
@@ -108,26 +143,69 @@ def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:
     return c
 
 
-def merge(pair: Pair, group: Group, H: StateJac, c: Float[Array, ""]) -> Pair:
-    """`u ⊗ H A + ĥ ⊗ D` as one pair, unbiased (Lemma 2)."""
-    u, feats = pair.u, group.feats
+def merge(
+    pair: Pair,
+    group: Group,
+    H: StateJac,
+    c: Float[Array, ""],
+    delta: Float[Array, " N"],
+    *,
+    before: bool,
+) -> tuple[Pair, Float[Array, "r n"]]:
+    """`u ⊗ H A + ĥ ⊗ D` as one pair, unbiased (Lemma 2), and `δ·A` of it.
+
+    Args:
+        pair, group, H: u and A; ĥ and D; H.
+        c: the sign.
+        delta: δ.
+        before: return `δ·HA` of the old pair, not `δ·A` of the new one.
+    """
+    if not (isinstance(H, UnitH) and isinstance(group.M, UnitM)):
+        return _merge(pair, group, H, c, delta, before)
+    reads = H.reads
+
+    def kernel(W: Array, D: Array, E: Array, *rest: Array) -> Any:
+        u, A, norm, dA = native.merge(W, D, E, reads, *rest, before=before)
+        return Pair(u, A, norm), dA
+
+    def plain(
+        W: Array, D: Array, E: Array, feats: Array, delta: Array, c: Array, *pair: Array
+    ) -> Any:
+        H = UnitH(W, D, E, reads)
+        return _merge(Pair(*pair), Group(feats, UnitM(D)), H, c, delta, before)
+
+    return native.either(kernel, plain, H.W, H.D, H.E, group.feats, delta, c, *pair)
+
+
+def _merge(
+    pair: Pair,
+    group: Group,
+    H: StateJac,
+    c: Float[Array, ""],
+    delta: Float[Array, " N"],
+    before: bool,
+) -> tuple[Pair, Float[Array, "r n"]]:
+    """In pure JAX."""
+    feats, M = group.feats, group.M
     # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two
-    norm_u = jnp.sqrt(jnp.sum(u**2))
+    norm_u = jnp.sqrt(jnp.sum(pair.u**2))
     sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))
     alive = norm_u > 0
-    u, norm_u = u / sigma, norm_u / sigma
+    u, norm_u = pair.u / sigma, norm_u / sigma
     HA = jnp.where(alive, H.scaled(sigma).mm(pair.A), 0)  # not 0·A, which may have overflowed
+    dHA = jnp.tensordot(delta, HA, axes=1)
 
     norm_HA = jnp.sqrt(jnp.sum(HA**2))
-    norm_h, norm_D = jnp.sqrt(jnp.sum(feats**2)), jnp.sqrt(group.M.norm2())
+    norm_h, norm_D = jnp.sqrt(jnp.sum(feats**2)), jnp.sqrt(M.norm2())
     # a term with a zero factor is dropped; the other is then exact, and its sign is of no matter
-    old, new = alive & (norm_HA > 0), (norm_h > 0) & (norm_D > 0)
+    old, new = norm_HA > 0, (norm_h > 0) & (norm_D > 0)
     # ρ = p1/p2,  p1 = √(‖HA‖/‖u‖),  p2 = √(‖D‖/‖ĥ‖)
-    rho = safe_sqrt_ratio(norm_HA * norm_h, norm_u * norm_D)
-    rho = jnp.where(old & new, rho, safe_sqrt_ratio(norm_h, norm_D))
-    c = jnp.where(new, jnp.where(old, c, 1), 0)
-    return Pair(
-        u=jnp.where(old, u, 0) + c / rho * feats,  # u ← c1 p1 u + c2 p2 ĥ
-        A=group.M.added(HA, c * rho),  # A ← c1 H A/p1 + c2 D/p2
-        norm=jnp.sqrt(norm_HA**2 + (c * rho * norm_D) ** 2),
+    rho = safe_sqrt_ratio(norm_h, norm_u * norm_D) * jnp.sqrt(norm_HA)
+    rho = jnp.where(old, rho, safe_sqrt_ratio(norm_h, norm_D))
+    a = jnp.where(new, jnp.where(old, c, 1), 0) * rho
+    merged = Pair(
+        u=jnp.where(old, u, 0) + jnp.where(a != 0, feats / a, 0),  # u ← u + c ĥ/ρ
+        A=M.added(HA, a),  # A ← H A + c ρ D
+        norm=jnp.sqrt(norm_HA**2 + (a * norm_D) ** 2),
     )
+    return merged, dHA / sigma if before else dHA + a * M.vm(delta)

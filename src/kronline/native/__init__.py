@@ -1,0 +1,22 @@
+"""The native CPU kernel: an accelerator behind the same traces, never needed.
+
+`kernel.cpp` holds the two products that KF-RTRL is made of. It is built with the system's compiler
+when it is first used, and kept. Where that cannot be, pure JAX does the same work.
+"""
+
+from kronline.native.build import KernelError, Library, library
+from kronline.native.calls import merge, rmm
+from kronline.native.choice import Status, active, either, status, use
+
+__all__ = [
+    "KernelError",
+    "Library",
+    "Status",
+    "active",
+    "either",
+    "library",
+    "merge",
+    "rmm",
+    "status",
+    "use",
+]

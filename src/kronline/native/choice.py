@@ -1,0 +1,55 @@
+"""Whether the native kernel is used, and why."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from kronline.native.build import KernelError, library
+
+# `with native.use(False): ...` takes the pure-JAX path; programs are compiled anew for it
+use = jax.make_user_context(default_value=True)
+
+_told: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Status:
+    """Which path is in use."""
+
+    active: bool
+    reason: str
+
+
+def status() -> Status:
+    """Which path KF-RTRL takes on this machine's CPU, and why; builds the kernel if need be."""
+    if os.environ.get("KRONLINE_NATIVE", "1") in ("0", "no", "off", "false"):
+        return Status(False, f"KRONLINE_NATIVE={os.environ['KRONLINE_NATIVE']}")
+    if not use.value:
+        return Status(False, "kronline.native.use(False)")
+    if jax.default_backend() != "cpu":
+        return Status(False, f"the device is a {jax.default_backend()}, the kernel is for CPUs")
+    try:
+        built = library()
+    except KernelError as e:
+        return Status(False, str(e))
+    return Status(True, f"{built.vector}, built by {built.compiler}")
+
+
+def active() -> bool:
+    """Whether the kernel is to be called; where it cannot be had, says so once."""
+    now = status()
+    if not now.active and use.value and now.reason not in _told:
+        _told.add(now.reason)
+        print(f"kronline: pure JAX, without the native kernel: {now.reason}", file=sys.stderr)
+    return now.active
+
+
+def either(kernel: Callable[..., Any], plain: Callable[..., Any], *arrays: Any) -> Any:
+    """`kernel(*arrays)` where the native kernel can be used, `plain(*arrays)` elsewhere."""
+    if not active():
+        return plain(*arrays)
+    return jax.lax.platform_dependent(*arrays, cpu=kernel, default=plain)

@@ -1,0 +1,540 @@
+// KF-RTRL's two products on a CPU, for unit-wise cells, with H built in cache:
+//
+//   merge:  u (x) A <- one pair for u (x) HA + h (x) D, in place (kf.py's `merge`), with |HA| and
+//           d.HA from the same pass over A
+//   rmm:    P <- P H, in place
+//
+//   H[(a,i),(b,j)] = sum_k D[a,k,i] W[(b,j),k,i] + [i=j] E[a,b,i]
+//
+// The first term exists only for the slots b that the linear maps read; the other columns of H are
+// diagonal. Shapes: q slots, of which b are read; r gates; n units; N = qn, K = bn, C = rn.
+//
+// One work item is one lane (or some columns of one lane, where lanes are few). Written in the
+// compiler's vector extensions: one source for AVX-512, AVX2 and anything else.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64, kRows = 14;  // 28 of 32 registers hold sums
+#elif defined(__AVX2__)
+constexpr int kBytes = 32, kRows = 6;  // 12 of 16
+#else
+constexpr int kBytes = 16, kRows = 4;
+#endif
+
+#define INLINE inline __attribute__((always_inline))
+
+template <typename T>
+struct Lanes {
+  typedef T Vec __attribute__((vector_size(kBytes)));
+  static constexpr int kWidth = kBytes / sizeof(T);
+  static constexpr int kCols = 2 * kWidth;  // a register block is kRows x kCols
+};
+
+template <typename T>
+INLINE typename Lanes<T>::Vec load(const T* p) {
+  typename Lanes<T>::Vec v;
+  std::memcpy(&v, p, kBytes);
+  return v;
+}
+
+template <typename T>
+INLINE void store(T* p, typename Lanes<T>::Vec v) {
+  std::memcpy(p, &v, kBytes);
+}
+
+// One row of a panel: the `width` (nearly always all) of kCols numbers that exist, times x.
+template <typename T>
+INLINE void pack_row(T* to, const T* from, T x, int64_t width) {
+  if (width == Lanes<T>::kCols) {
+    store(to, x * load(from));
+    store(to + Lanes<T>::kWidth, x * load(from + Lanes<T>::kWidth));
+  } else {
+    for (int64_t j = 0; j < Lanes<T>::kCols; ++j) to[j] = j < width ? x * from[j] : 0;
+  }
+}
+
+template <typename T>
+INLINE void store_row(T* to, typename Lanes<T>::Vec v0, typename Lanes<T>::Vec v1, int64_t width) {
+  T row[Lanes<T>::kCols];
+  if (width == Lanes<T>::kCols) {
+    store(to, v0);
+    store(to + Lanes<T>::kWidth, v1);
+  } else {
+    store(row, v0);
+    store(row + Lanes<T>::kWidth, v1);
+    std::memcpy(to, row, width * sizeof(T));
+  }
+}
+
+// kBytes-aligned memory that a thread keeps for its next item.
+template <typename T>
+T* scratch(int which, size_t count) {
+  static thread_local std::vector<char> memory[3];
+  std::vector<char>& m = memory[which];
+  if (m.size() < count * sizeof(T) + kBytes) m.resize(count * sizeof(T) + kBytes);
+  uintptr_t at = (reinterpret_cast<uintptr_t>(m.data()) + kBytes - 1) / kBytes * kBytes;
+  return reinterpret_cast<T*>(at);
+}
+
+// Numbers too small for a full mantissa count as zero, as XLA has it: they are slow.
+struct FlushDenormals {
+#if defined(__SSE__)
+  unsigned before = _mm_getcsr();
+  FlushDenormals() { _mm_setcsr(before | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(before); }
+#endif
+};
+
+// `left` (M x K, element (m, k) at m * step_m + k * step_k) times `right` (K x kCols, packed);
+// each finished row m goes to `done(m, v0, v1)`.
+template <typename T, int M, typename Done>
+INLINE void block(int64_t K, const T* left, int64_t step_m, int64_t step_k, const T* right,
+                  Done done) {
+  using L = Lanes<T>;
+  typename L::Vec sum[M][2] = {};
+  for (int64_t k = 0; k < K; ++k) {
+    const auto r0 = load(right + k * L::kCols), r1 = load(right + k * L::kCols + L::kWidth);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      const T x = left[m * step_m + k * step_k];
+      sum[m][0] += x * r0;
+      sum[m][1] += x * r1;
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) done(m, sum[m][0], sum[m][1]);
+}
+
+// The same for the rows that are left over, fewer than kRows.
+template <typename T, int M, typename Done>
+INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t step_k,
+                   const T* right, Done done) {
+  if constexpr (M > 0) {
+    if (rows == M) {
+      block<T, M>(K, left, step_m, step_k, right, done);
+    } else {
+      blocks<T, M - 1>(rows, K, left, step_m, step_k, right, done);
+    }
+  }
+}
+
+// Runs work(0), ..., work(items - 1) on the calling thread and on whatever threads are free.
+template <typename Work>
+void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
+  struct Shared {
+    std::atomic<int64_t> next{0}, finished{0};
+  };
+  auto shared = std::make_shared<Shared>();
+  const Work* w = &work;  // outlives every item, not every task: a late task finds no item left
+  auto run = [shared, w, items] {
+    FlushDenormals flush;
+    for (int64_t i; (i = shared->next.fetch_add(1)) < items;) {
+      (*w)(i);
+      shared->finished.fetch_add(1, std::memory_order_release);
+    }
+  };
+  const int64_t helpers = std::min(pool.num_threads(), items) - 1;
+  for (int64_t t = 0; t < helpers; ++t) pool.Schedule(std::decay_t<decltype(run)>(run));  // takes a copy
+  run();
+  while (shared->finished.load(std::memory_order_acquire) < items) {
+#if defined(__SSE__)
+    _mm_pause();
+#else
+    std::this_thread::yield();
+#endif
+  }
+}
+
+struct Shape {
+  int64_t lanes, q, b, r, n;
+  const int64_t* reads;  // the slot of each read column block
+  int64_t N() const { return q * n; }
+  int64_t K() const { return b * n; }
+  int64_t C() const { return r * n; }
+  bool read(int64_t slot) const { return std::find(reads, reads + b, slot) != reads + b; }
+};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// One slot's part of a column of H: h[i] = sum_k d[k,i] w[k,i].
+template <typename T>
+INLINE void column(int64_t r, int64_t n, const T* d, const T* w, T* __restrict h) {
+  constexpr int kWidth = Lanes<T>::kWidth;
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    typename Lanes<T>::Vec v = load(d + i) * load(w + i);
+    for (int64_t k = 1; k < r; ++k) v += load(d + k * n + i) * load(w + k * n + i);
+    store(h + i, v);
+  }
+  for (; i < n; ++i) {
+    h[i] = 0;
+    for (int64_t k = 0; k < r; ++k) h[i] += d[k * n + i] * w[k * n + i];
+  }
+}
+
+// H's dense columns as strips of kRows rows, each strip column by column.
+template <typename T>
+void build_strips(const Shape& s, const T* W, const T* D, const T* E, T* strips) {
+  constexpr int64_t kBatch = 8;  // columns that are made before they are dealt to the strips
+  const int64_t n = s.n, N = s.N(), K = s.K(), C = s.C();
+  T* columns = scratch<T>(2, kBatch * N);
+  for (int64_t from = 0; from < K; from += kBatch) {
+    const int64_t to = std::min(from + kBatch, K);
+    T* h = columns;
+    for (int64_t j = from; j < to; ++j)
+      for (int64_t a = 0; a < s.q; ++a, h += n) {
+        column(s.r, n, D + a * C, W + j * C, h);
+        h[j % n] += E[(a * s.q + s.reads[j / n]) * n + j % n];
+      }
+    int64_t R = 0;
+    for (; R + kRows <= N; R += kRows)
+      for (int64_t j = from; j < to; ++j)
+        std::memcpy(strips + R * K + j * kRows, columns + (j - from) * N + R, kRows * sizeof(T));
+    for (int64_t j = from; R < N && j < to; ++j)
+      std::memcpy(strips + R * K + j * kRows, columns + (j - from) * N + R, (N - R) * sizeof(T));
+  }
+}
+
+template <typename T>
+T norm(const T* x, int64_t count) {
+  T sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
+  return std::sqrt(sum);
+}
+
+// sqrt(a/b) where both are positive, else 1.
+template <typename T>
+T safe_sqrt_ratio(T a, T b) {
+  return a > 0 && b > 0 ? std::sqrt(a / b) : T(1);
+}
+
+// One lane of `merge`: what it works on, and the scalars that are known before HA is.
+template <typename T>
+struct Merge {
+  const T *W, *D, *E, *h, *delta;  // h: the feature vector, m numbers
+  int64_t m;
+  T c;                        // the sign
+  T *u, *A, *norm_A, *dA;     // all but dA are read, then overwritten
+  T* squares;                 // |HA|^2 of each column panel
+  T norm_u, sigma, norm_h, norm_D;
+  bool alive;
+
+  // u and A trade a power of two, so that they stay of a size.
+  void prepare(const Shape& s) {
+    norm_u = norm(u, m);
+    alive = norm_u > 0;
+    sigma = std::exp2(std::nearbyint(std::log2(safe_sqrt_ratio(norm_u, *norm_A))));
+    norm_u /= sigma;
+    norm_h = norm(h, m);
+    norm_D = norm(D, s.q * s.C());
+  }
+
+  // Columns [from, to) of HA, in place; from is a multiple of a panel.
+  void columns(const Shape& s, int64_t from, int64_t to) const {
+    using L = Lanes<T>;
+    using Vec = typename L::Vec;
+    const int64_t n = s.n, N = s.N(), K = s.K(), C = s.C();
+    if (!alive) {
+      for (int64_t R = 0; R < N; ++R) std::fill(A + R * C + from, A + R * C + to, T(0));
+      std::fill(dA + from, dA + to, T(0));
+      return;
+    }
+    T* strips = scratch<T>(0, ceil_div(N, kRows) * kRows * K);
+    T* panel = scratch<T>(1, N * L::kCols);
+    build_strips(s, W, D, E, strips);
+
+    for (int64_t c = from; c < to; c += L::kCols) {
+      const int64_t width = std::min<int64_t>(L::kCols, to - c);
+      // the slots that are read come first, in the order of H's columns
+      T* at = panel;
+      auto pack = [&](int64_t slot) {
+        for (int64_t i = 0; i < n; ++i, at += L::kCols)
+          pack_row(at, A + (slot * n + i) * C + c, sigma, width);
+      };
+      for (int64_t b = 0; b < s.b; ++b) pack(s.reads[b]);
+      for (int64_t b = 0; b < s.q; ++b)
+        if (!s.read(b)) pack(b);
+
+      Vec square[2] = {}, dot[2] = {};
+      for (int64_t R = 0; R < N; R += kRows) {
+        auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
+          const int64_t row = R + m;
+          const T* p = panel + K * L::kCols;
+          for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
+            if (s.q == s.b || s.read(b)) continue;
+            const T e = E[((row / n) * s.q + b) * n + row % n];
+            v0 += e * load(p + (row % n) * L::kCols);
+            v1 += e * load(p + (row % n) * L::kCols + L::kWidth);
+            p += n * L::kCols;
+          }
+          square[0] += v0 * v0;
+          square[1] += v1 * v1;
+          dot[0] += delta[row] * v0;
+          dot[1] += delta[row] * v1;
+          store_row(A + row * C + c, v0, v1, width);
+        };
+        blocks<T, kRows>(std::min<int64_t>(kRows, N - R), K, strips + R * K, 1, kRows, panel, done);
+      }
+      store_row(dA + c, dot[0], dot[1], width);
+      const Vec both = square[0] + square[1];
+      T sum = 0;
+      for (int i = 0; i < L::kWidth; ++i) sum += both[i];
+      squares[c / L::kCols] = sum;
+    }
+  }
+
+  // Once all columns are there: A <- HA + a D, u <- u + h/a, with a = c p1/p2.
+  void finish(const Shape& s, bool before) const {
+    T norm_HA = 0;
+    if (alive)
+      for (int64_t p = 0; p < ceil_div(s.C(), Lanes<T>::kCols); ++p) norm_HA += squares[p];
+    norm_HA = std::sqrt(norm_HA);
+    // a term with a zero factor is dropped; the other is then exact
+    const bool old = norm_HA > 0, fresh = norm_h > 0 && norm_D > 0;
+    T a = 0;
+    if (fresh) {
+      a = old ? c * safe_sqrt_ratio(norm_h, norm_u * norm_D) * std::sqrt(norm_HA)
+              : safe_sqrt_ratio(norm_h, norm_D);
+    }
+    for (int64_t i = 0; i < m; ++i) u[i] = (old ? u[i] / sigma : 0) + (a != 0 ? h[i] / a : 0);
+    *norm_A = std::sqrt(norm_HA * norm_HA + a * norm_D * a * norm_D);
+    for (int64_t x = 0; x < s.q; ++x)
+      for (int64_t k = 0; k < s.r; ++k)
+        for (int64_t i = 0; i < s.n; ++i) {
+          const T d = a * D[(x * s.r + k) * s.n + i];
+          A[((x * s.n + i) * s.r + k) * s.n + i] += d;
+          if (!before) dA[k * s.n + i] += delta[x * s.n + i] * d;
+        }
+    if (before)
+      for (int64_t j = 0; j < s.C(); ++j) dA[j] /= sigma;
+  }
+};
+
+// H's dense columns as panels of kCols columns, each panel row by row. WT: W as (r, n, K).
+template <typename T>
+void build_panels(const Shape& s, const T* WT, const T* D, const T* E, T* panels) {
+  const int64_t n = s.n, N = s.N(), K = s.K(), cols = Lanes<T>::kCols;
+  for (int64_t c = 0; c < K; c += cols) {
+    const int64_t width = std::min(cols, K - c);
+    for (int64_t row = 0; row < N; ++row) {
+      const int64_t a = row / n, i = row % n;
+      T* h = panels + c * N + row * cols;
+      std::fill(h, h + cols, T(0));
+      for (int64_t k = 0; k < s.r; ++k) {
+        const T d = D[(a * s.r + k) * n + i];
+        const T* w = WT + (k * n + i) * K + c;
+        for (int64_t j = 0; j < width; ++j) h[j] += d * w[j];
+      }
+      for (int64_t b = 0; b < s.b; ++b) {
+        const int64_t j = b * n + i - c;
+        if (0 <= j && j < width) h[j] += E[(a * s.q + s.reads[b]) * n + i];
+      }
+    }
+  }
+}
+
+// P <- P H for rows [from, to) of one lane's P (p x N), in place.
+template <typename T>
+void rmm_rows(const Shape& s, const T* panels, const T* E, T* P, int64_t from, int64_t to) {
+  using L = Lanes<T>;
+  using Vec = typename L::Vec;
+  const int64_t n = s.n, N = s.N(), K = s.K();
+  T* left = scratch<T>(1, kRows * N);
+  for (int64_t R = from; R < to; R += kRows) {
+    const int rows = std::min<int64_t>(kRows, to - R);
+    std::memcpy(left, P + R * N, rows * N * sizeof(T));
+    for (int64_t c = 0; c < K; c += L::kCols) {
+      T* out = scratch<T>(2, kRows * L::kCols);
+      auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
+        store_row(out + m * L::kCols, v0, v1, L::kCols);
+      };
+      blocks<T, kRows>(rows, N, left, N, 1, panels + c * N, done);
+      for (int64_t j = c; j < std::min(K, c + L::kCols);) {  // a panel may straddle two slots
+        const int64_t end = std::min({K, c + L::kCols, (j / n + 1) * n});
+        for (int m = 0; m < rows; ++m)
+          std::memcpy(P + (R + m) * N + s.reads[j / n] * n + j % n, out + m * L::kCols + j - c,
+                      (end - j) * sizeof(T));
+        j = end;
+      }
+    }
+    for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
+      if (s.read(b)) continue;
+      for (int m = 0; m < rows; ++m) {
+        T* out = P + (R + m) * N + b * n;
+        std::fill(out, out + n, T(0));
+        for (int64_t a = 0; a < s.q; ++a)
+          for (int64_t i = 0; i < n; ++i)
+            out[i] += left[m * N + a * n + i] * E[(a * s.q + b) * n + i];
+      }
+    }
+  }
+}
+
+// -- what XLA calls -------------------------------------------------------------------------------
+
+using Any = ffi::AnyBuffer;
+using Out = ffi::Result<ffi::AnyBuffer>;
+
+// Lanes are split where they are too few for the threads.
+int64_t parts_of_a_lane(int64_t lanes, int64_t threads, int64_t most) {
+  return std::clamp<int64_t>(ceil_div(threads, lanes), 1, most);
+}
+
+Shape shape_of(Any D, ffi::Span<const int64_t> reads) {
+  auto d = D.dimensions();
+  const int64_t rank = d.size(), n = d[rank - 1], r = d[rank - 2], q = d[rank - 3];
+  const int64_t lanes = static_cast<int64_t>(D.element_count()) / (q * r * n);
+  return {lanes, q, static_cast<int64_t>(reads.size()), r, n, reads.begin()};
+}
+
+// Lane l's part of an array that has `count` numbers a lane.
+template <typename T>
+T* at(const Any& x, int64_t l, int64_t count) {
+  return static_cast<T*>(x.untyped_data()) + l * count;
+}
+
+// Lane l's weights: W is one for all lanes, or one for every so many of them.
+template <typename T>
+const T* weight(const Any& W, const Shape& s, int64_t l) {
+  const int64_t count = s.K() * s.C(), weights = W.element_count() / count;
+  return at<T>(W, l * weights / s.lanes, count);
+}
+
+// XLA hands over the same memory for both, where it can.
+void in_place(const Any& in, Out out) {
+  if (out->untyped_data() != in.untyped_data())
+    std::memcpy(out->untyped_data(), in.untyped_data(), in.size_bytes());
+}
+
+template <typename T>
+ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, bool before, Any W, Any D,
+                 Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
+                 Out norm_out, Out dA) {
+  const Shape s = shape_of(D, reads);
+  const int64_t panels = ceil_div(s.C(), Lanes<T>::kCols), m = h.dimensions().back();
+  in_place(u, u_out), in_place(A, A_out), in_place(norm_A, norm_out);
+
+  std::vector<T> squares(s.lanes * panels);
+  auto lane = [&](int64_t l) {
+    return Merge<T>{
+        weight<T>(W, s, l),
+        at<T>(D, l, s.q * s.C()),
+        at<T>(E, l, s.q * s.N()),
+        at<T>(h, l, m),
+        at<T>(delta, l, s.N()),
+        m,
+        *at<T>(c, l, 1),
+        at<T>(*u_out, l, m),
+        at<T>(*A_out, l, s.N() * s.C()),
+        at<T>(*norm_out, l, 1),
+        at<T>(*dA, l, s.C()),
+        squares.data() + l * panels,
+    };
+  };
+  const int64_t most = ceil_div(s.C(), 256);  // H is built for each part: not too small
+  const int64_t parts = parts_of_a_lane(s.lanes, pool.num_threads(), most);
+  const int64_t per_part = ceil_div(panels, parts) * Lanes<T>::kCols;
+  std::vector<std::atomic<int64_t>> done(s.lanes);
+  for (auto& d : done) d = 0;
+  parallel(pool, s.lanes * parts, [&](int64_t item) {
+    const int64_t l = item / parts, from = item % parts * per_part;
+    Merge<T> m = lane(l);
+    m.prepare(s);
+    if (from < s.C()) m.columns(s, from, std::min(from + per_part, s.C()));
+    if (done[l].fetch_add(1) == parts - 1) m.finish(s, before);
+  });
+  return ffi::Error::Success();
+}
+
+template <typename T>
+ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E, Any P,
+               Out P_out) {
+  const Shape s = shape_of(D, reads);
+  const int64_t p = P.dimensions()[P.dimensions().size() - 2];
+  in_place(P, P_out);
+
+  const int64_t parts = parts_of_a_lane(s.lanes, pool.num_threads(), ceil_div(p, 256));
+  const int64_t per_part = ceil_div(ceil_div(p, kRows), parts) * kRows;
+  parallel(pool, s.lanes * parts, [&](int64_t item) {
+    const int64_t l = item / parts, from = item % parts * per_part;
+    if (from >= p) return;
+    const T* E_l = at<T>(E, l, s.q * s.N());
+    T* panels = scratch<T>(0, ceil_div(s.K(), Lanes<T>::kCols) * Lanes<T>::kCols * s.N());
+    build_panels(s, weight<T>(WT, s, l), at<T>(D, l, s.q * s.C()), E_l, panels);
+    rmm_rows(s, panels, E_l, at<T>(*P_out, l, p * s.N()), from, std::min(from + per_part, p));
+  });
+  return ffi::Error::Success();
+}
+
+template <typename F32, typename F64, typename... Args>
+ffi::Error by_type(const Any& x, F32 f32, F64 f64, Args... args) {
+  if (x.element_type() == ffi::DataType::F32) return f32(args...);
+  if (x.element_type() == ffi::DataType::F64) return f64(args...);
+  return ffi::Error::InvalidArgument("kronline's kernel takes float32 or float64");
+}
+
+ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, bool before, Any W,
+                     Any D, Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out,
+                     Out A_out, Out norm_out, Out dA) {
+  return by_type(A, merge<float>, merge<double>, pool, reads, before, W, D, E, h, delta, c, u, A,
+                 norm_A, u_out, A_out, norm_out, dA);
+}
+
+ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
+                   Any P, Out P_out) {
+  return by_type(P, rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
+}
+
+}  // namespace
+
+extern "C" const char* kronline_vector() {
+  return kBytes == 64 ? "AVX-512" : kBytes == 32 ? "AVX2" : "plain C++";
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge, merge_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Attr<bool>("before")  // d.HA instead of d.A
+                                  .Arg<Any>()            // W (lanes, K, r, n) or (1, K, r, n)
+                                  .Arg<Any>()            // D (lanes, q, r, n)
+                                  .Arg<Any>()            // E (lanes, q, q, n)
+                                  .Arg<Any>()            // h (lanes, m)
+                                  .Arg<Any>()            // delta (lanes, N)
+                                  .Arg<Any>()            // c (lanes,)
+                                  .Arg<Any>()            // u (lanes, m)
+                                  .Arg<Any>()            // A (lanes, N, r, n)
+                                  .Arg<Any>()            // |A| (lanes,)
+                                  .Ret<Any>()            // u, the same memory
+                                  .Ret<Any>()            // A, the same memory
+                                  .Ret<Any>()            // |A|, the same memory
+                                  .Ret<Any>()            // d.A (lanes, r, n)
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_rmm, rmm_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Arg<Any>()  // WT (lanes, r, n, K) or (1, r, n, K)
+                                  .Arg<Any>()  // D (lanes, q, r, n)
+                                  .Arg<Any>()  // E (lanes, q, q, n)
+                                  .Arg<Any>()  // P (lanes, p, N)
+                                  .Ret<Any>()  // P, the same memory
+);
