@@ -136,22 +136,31 @@ INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t s
 }
 
 // Runs work(0), ..., work(items - 1) on the calling thread and on whatever threads are free.
+// A thread begins with the share that it had the last time, which its cache may still hold.
 template <typename Work>
 void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
+  static std::atomic<int64_t> threads{0};
+  static thread_local const int64_t me = threads++;
   struct Shared {
-    std::atomic<int64_t> next{0}, finished{0};
+    explicit Shared(int64_t shares) : next(shares) {}
+    std::vector<std::atomic<int64_t>> next;
+    std::atomic<int64_t> finished{0};
   };
-  auto shared = std::make_shared<Shared>();
+  const int64_t shares = std::clamp<int64_t>(pool.num_threads(), 1, items);
+  auto shared = std::make_shared<Shared>(shares);
+  for (int64_t s = 0; s < shares; ++s) shared->next[s] = s * items / shares;
   const Work* w = &work;  // outlives every item, not every task: a late task finds no item left
-  auto run = [shared, w, items] {
+  auto run = [shared, w, items, shares] {
     FlushDenormals flush;
-    for (int64_t i; (i = shared->next.fetch_add(1)) < items;) {
-      (*w)(i);
-      shared->finished.fetch_add(1, std::memory_order_release);
+    for (int64_t s = me; s < me + shares; ++s) {
+      const int64_t end = (s % shares + 1) * items / shares;
+      for (int64_t i; (i = shared->next[s % shares].fetch_add(1)) < end;) {
+        (*w)(i);
+        shared->finished.fetch_add(1, std::memory_order_release);
+      }
     }
   };
-  const int64_t helpers = std::min(pool.num_threads(), items) - 1;
-  for (int64_t t = 0; t < helpers; ++t) pool.Schedule(std::decay_t<decltype(run)>(run));  // takes a copy
+  for (int64_t s = 1; s < shares; ++s) pool.Schedule(std::decay_t<decltype(run)>(run));
   run();
   while (shared->finished.load(std::memory_order_acquire) < items) {
 #if defined(__SSE__)
@@ -213,10 +222,20 @@ void build_strips(const Shape& s, const T* W, const T* D, const T* E, T* strips)
 }
 
 template <typename T>
+T sum(typename Lanes<T>::Vec v) {
+  T total = 0;
+  for (int i = 0; i < Lanes<T>::kWidth; ++i) total += v[i];
+  return total;
+}
+
+template <typename T>
 T norm(const T* x, int64_t count) {
-  T sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
-  return std::sqrt(sum);
+  typename Lanes<T>::Vec squares = {};
+  int64_t i = 0;
+  for (; i + Lanes<T>::kWidth <= count; i += Lanes<T>::kWidth) squares += load(x + i) * load(x + i);
+  T total = sum<T>(squares);
+  for (; i < count; ++i) total += x[i] * x[i];
+  return std::sqrt(total);
 }
 
 // sqrt(a/b) where both are positive, else 1.
@@ -293,10 +312,7 @@ struct Merge {
         blocks<T, kRows>(std::min<int64_t>(kRows, N - R), K, strips + R * K, 1, kRows, panel, done);
       }
       store_row(dA + c, dot[0], dot[1], width);
-      const Vec both = square[0] + square[1];
-      T sum = 0;
-      for (int i = 0; i < L::kWidth; ++i) sum += both[i];
-      squares[c / L::kCols] = sum;
+      squares[c / L::kCols] = sum<T>(square[0] + square[1]);
     }
   }
 
