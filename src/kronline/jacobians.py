@@ -9,9 +9,11 @@ multiplies by H and F.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kronline import native
@@ -44,6 +46,7 @@ class Sensitivity(ABC):
         """M, written out."""
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("M",), meta_fields=())
 @dataclass(frozen=True)
 class DenseM(Sensitivity):
     """M of a group whose z may touch every unit within the step."""
@@ -71,6 +74,7 @@ class DenseM(Sensitivity):
         return self.M
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("D",), meta_fields=())
 @dataclass(frozen=True)
 class UnitM(Sensitivity):
     """M of a unit-wise cell: `M[(a,i),(k,j)] = δ_ij D[a,k,i]`, the paper's diagonal D."""
@@ -96,9 +100,8 @@ class UnitM(Sensitivity):
 
     def added(self, A: Float[Array, "N r n"], c: Float[Array, ""]) -> Float[Array, "N r n"]:
         """`A + c M`."""
-        eye = jnp.eye(self.D.shape[-1], dtype=A.dtype)
-        M = jnp.einsum("aki,ij->aikj", c * self.D, eye)
-        return (self._blocks(A) + M).reshape(A.shape)
+        eye = jnp.eye(self.D.shape[-1], dtype=bool)[None, :, None, :]
+        return (self._blocks(A) + jnp.where(eye, c * self.D[:, None], 0)).reshape(A.shape)
 
     def dense(self) -> Float[Array, "N r n"]:
         """M, written out."""
@@ -135,6 +138,7 @@ class StateJac(ABC):
         raise TypeError(f"{type(self).__name__} cannot be written out")
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("H",), meta_fields=())
 @dataclass(frozen=True)
 class DenseH(StateJac):
     """H of a cell without further structure."""
@@ -158,6 +162,7 @@ class DenseH(StateJac):
         return self.H
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("W", "D", "E"), meta_fields=("reads",))
 @dataclass(frozen=True)
 class UnitH(StateJac):
     """H of a unit-wise cell: `H[(a,i),(b,j)] = Σ_k D[a,k,i] W[(b,j),k,i] + δ_ij E[a,b,i]`.
@@ -171,12 +176,13 @@ class UnitH(StateJac):
     E: Float[Array, "q q n"]
     reads: tuple[int, ...]
 
-    def _read(self) -> Float[Array, "q n b n"]:
-        """The columns of the slots that are read; the diagonal E is folded in."""
-        n = self.D.shape[-1]
-        H = jnp.einsum("aki,bjki->aibj", self.D, self.W)
-        eye = jnp.eye(n, dtype=H.dtype)
-        return H + jnp.einsum("abi,ij->aibj", self.E[:, jnp.array(self.reads)], eye)
+    def _read(self) -> Float[Array, "b n q n"]:
+        """The columns of the slots that are read, transposed; the diagonal E is folded in."""
+        n, E = self.D.shape[-1], self.E[:, np.array(self.reads)].swapaxes(0, 1)
+        # Hᵀ, since W's last axis is H's first; written out gate by gate, so that XLA makes one loop
+        H = sum(self.W[:, :, None, k] * self.D[None, None, :, k] for k in range(self.D.shape[1]))
+        eye = jnp.eye(n, dtype=bool)[None, :, None]
+        return H + jnp.where(eye, E[:, None], 0)
 
     def _unread(self) -> list[int]:
         return [b for b in range(self.D.shape[0]) if b not in self.reads]
@@ -185,25 +191,25 @@ class UnitH(StateJac):
         """`H A`: 2 (qn)(bn) flops a column of A for b read slots, not 2 (qn)²."""
         q, _, n = self.D.shape
         slots = A.reshape(q, n, -1)
-        read = slots[jnp.array(self.reads)].reshape(len(self.reads) * n, -1)
-        out = (self._read().reshape(q * n, -1) @ read).reshape(q, n, -1)
+        read = jnp.concatenate([slots[b] for b in self.reads])
+        H = self._read().reshape(len(self.reads) * n, q * n)
+        out = jnp.tensordot(H, read, axes=(0, 0)).reshape(q, n, -1)
         for b in self._unread():  # the diagonal columns
             out = out + self.E[:, b, :, None] * slots[b][None]
         return out.reshape(A.shape)
 
     def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H`, with the same savings."""
+        """`P H`, with the same savings; by the native kernel where there is one."""
+        return native.either(
+            lambda H, P: native.rmm(H.W, H.D, H.E, H.reads, P), UnitH._rmm, self, P
+        )
 
-        def kernel(W: Array, D: Array, E: Array, P: Array) -> Array:
-            return native.rmm(W, D, E, self.reads, P)
-
-        return native.either(kernel, self._rmm, self.W, self.D, self.E, P)
-
-    def _rmm(self, W: Array, D: Array, E: Array, P: Array) -> Array:
-        """The same in pure JAX."""
+    def _rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+        """`P H` in pure JAX."""
         q, _, n = self.D.shape
         slots = P.reshape(-1, q, n)
-        read = (P @ self._read().reshape(q * n, -1)).reshape(-1, len(self.reads), n)
+        H = self._read().reshape(len(self.reads) * n, q * n)
+        read = jnp.tensordot(P, H, axes=(1, 1)).reshape(-1, len(self.reads), n)
         columns = [
             read[:, self.reads.index(b)]
             if b in self.reads
@@ -216,7 +222,7 @@ class UnitH(StateJac):
         """`H v = D (v W) + E v`, in O(n²) without building H."""
         q, _, n = self.D.shape
         slots = v.reshape(q, n)
-        dz = jnp.einsum("bj,bjki->ki", slots[jnp.array(self.reads)], self.W)
+        dz = jnp.einsum("bj,bjki->ki", slots[np.array(self.reads)], self.W)
         out = jnp.einsum("aki,ki->ai", self.D, dz) + jnp.einsum("abi,bi->ai", self.E, slots)
         return out.reshape(v.shape)
 
@@ -227,7 +233,7 @@ class UnitH(StateJac):
         out = jnp.einsum("ai,abi->bi", slots, self.E)
         dz = jnp.einsum("ai,aki->ki", slots, self.D)
         back = jnp.einsum("bjki,ki->bj", self.W, dz)
-        return out.at[jnp.array(self.reads)].add(back).reshape(d.shape)
+        return out.at[np.array(self.reads)].add(back).reshape(d.shape)
 
     def scaled(self, c: Float[Array, ""]) -> "UnitH":
         """`c H`, in O(n)."""
@@ -239,6 +245,7 @@ class UnitH(StateJac):
         return self.mm(jnp.eye(q * n, dtype=self.D.dtype))
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("feats", "M", "mask"), meta_fields=())
 @dataclass(frozen=True)
 class Group:
     """One weight matrix: `z = feats @ W`, so that `∂s'/∂W = feats ⊗ M`."""

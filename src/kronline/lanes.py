@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh, PartitionSpec
 
 from kronline.grads import Outer, total
@@ -111,3 +112,37 @@ def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tu
         check_vma=False,
     )
     return run(shared, lanes)
+
+
+def looped(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+    """`fn(own, *rest) -> (own, out)` of one lane, which `vmap` runs lane by lane on a CPU.
+
+    For work on a memory so large that only one lane's fits the cache. `own` is replaced in place;
+    what all lanes share is not copied.
+    """
+
+    @custom_vmap
+    def run(own: Any, *rest: Any) -> tuple[Any, Any]:
+        return fn(own, *rest)
+
+    @run.def_vmap
+    def rule(size: int, batched: Any, own: Any, *rest: Any) -> Any:
+        own = jax.tree.map(lambda a, yes: a if yes else _spread(a, size), own, batched[0])
+
+        def at(lane: Any, own: Any) -> tuple[Any, Any]:
+            others = jax.tree.map(lambda a, yes: a[lane] if yes else a, rest, tuple(batched[1:]))
+            return run(jax.tree.map(lambda a: a[lane], own), *others)
+
+        def one(lane: Any, both: Any) -> Any:
+            return jax.tree.map(lambda a, new: a.at[lane].set(new), both, at(lane, both[0]))
+
+        _, shapes = jax.eval_shape(lambda: at(0, own))
+        out = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), shapes)
+        result = jax.lax.fori_loop(0, size, one, (own, out))
+        return result, jax.tree.map(lambda _: True, result)
+
+    return run
+
+
+def _spread(a: Any, size: int) -> Any:
+    return jnp.broadcast_to(a, (size, *jnp.shape(a)))

@@ -1,8 +1,10 @@
 """KF-RTRL (Algorithm 1 of the paper): G as one random Kronecker product a weight matrix."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -11,6 +13,7 @@ from kronline import native
 from kronline.cells.base import Cell, LinearCell
 from kronline.grads import Grads, outer
 from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
+from kronline.lanes import looped
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Steps, Trace, safe_sqrt_ratio
 
@@ -160,21 +163,20 @@ def merge(
         delta: δ.
         before: return `δ·HA` of the old pair, not `δ·A` of the new one.
     """
+    rest = (group, H, c, delta)
+    plain = looped(partial(_merge, before=before))
     if not (isinstance(H, UnitH) and isinstance(group.M, UnitM)):
-        return _merge(pair, group, H, c, delta, before)
-    reads = H.reads
+        return plain(pair, *rest)
+    return native.either(partial(_kernel, before=before), plain, pair, *rest)
 
-    def kernel(W: Array, D: Array, E: Array, *rest: Array) -> Any:
-        u, A, norm, dA = native.merge(W, D, E, reads, *rest, before=before)
-        return Pair(u, A, norm), dA
 
-    def plain(
-        W: Array, D: Array, E: Array, feats: Array, delta: Array, c: Array, *pair: Array
-    ) -> Any:
-        H = UnitH(W, D, E, reads)
-        return _merge(Pair(*pair), Group(feats, UnitM(D)), H, c, delta, before)
-
-    return native.either(kernel, plain, H.W, H.D, H.E, group.feats, delta, c, *pair)
+def _kernel(
+    pair: Pair, g: Group, H: UnitH, c: Float[Array, ""], delta: Float[Array, " N"], before: bool
+) -> tuple[Pair, Float[Array, "r n"]]:
+    """By the native kernel, for unit-wise cells: M is H's own D."""
+    parts = (H.W, H.D, H.E, H.reads, g.feats, delta, c)
+    u, A, norm, dA = native.merge(*parts, *pair, before=before)
+    return Pair(u, A, norm), dA
 
 
 def _merge(
@@ -192,7 +194,8 @@ def _merge(
     sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))
     alive = norm_u > 0
     u, norm_u = pair.u / sigma, norm_u / sigma
-    HA = jnp.where(alive, H.scaled(sigma).mm(pair.A), 0)  # not 0·A, which may have overflowed
+    # not 0·A where u = 0, which may have overflowed
+    HA = jax.lax.cond(alive, H.scaled(sigma).mm, jnp.zeros_like, pair.A)
     dHA = jnp.tensordot(delta, HA, axes=1)
 
     norm_HA = jnp.sqrt(jnp.sum(HA**2))
