@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Grads = Any  # a pytree in the shape of the parameters; leaves are arrays or `Outer`
+Grads = Any  # a pytree in the shape of the parameters; leaves are arrays, `Outer` or `Weighted`
 
 
 class Outer(NamedTuple):
@@ -21,19 +21,29 @@ class Outer(NamedTuple):
     right: Float[Array, "..."]
 
 
+class Weighted(NamedTuple):
+    """`Σ_p weights[p] terms[p]`: a gradient as a combination of arrays that exist already."""
+
+    weights: Float[Array, "*lanes p"]
+    terms: Float[Array, "..."]
+
+
 def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
     """One term, `left ⊗ right`."""
     return Outer(left[None], right[None])
 
 
-def _is_leaf(g: Any) -> bool:
-    return isinstance(g, Outer)
+def is_leaf(g: Any) -> bool:
+    """For tree functions: a factored gradient is a leaf."""
+    return isinstance(g, Outer | Weighted)
 
 
 def dense(g: Any) -> Array:
     """The gradient of one lane, written out."""
     if isinstance(g, Outer):
         return jnp.tensordot(g.left, g.right, axes=(0, 0))
+    if isinstance(g, Weighted):
+        return jnp.tensordot(g.weights, g.terms, axes=(0, 0))
     return g
 
 
@@ -45,7 +55,7 @@ def add(a: Grads, b: Grads) -> Grads:
             return Outer(*(jnp.concatenate(pair) for pair in zip(x, y, strict=True)))
         return dense(x) + dense(y)
 
-    return jax.tree.map(leaf, a, b, is_leaf=_is_leaf)
+    return jax.tree.map(leaf, a, b, is_leaf=is_leaf)
 
 
 def total(grads: Grads) -> Grads:
@@ -56,11 +66,13 @@ def total(grads: Grads) -> Grads:
             left = g.left.reshape(-1, g.left.shape[-1])
             right = g.right.reshape(-1, *g.right.shape[g.left.ndim - 1 :])
             return jnp.tensordot(left, right, axes=(0, 0))
+        if isinstance(g, Weighted):
+            return jnp.tensordot(g.weights, g.terms, axes=g.weights.ndim)
         return g.sum(0)
 
-    return jax.tree.map(leaf, grads, is_leaf=_is_leaf)
+    return jax.tree.map(leaf, grads, is_leaf=is_leaf)
 
 
 def written_out(grads: Grads) -> Grads:
     """All leaves of one lane's gradient as arrays."""
-    return jax.tree.map(dense, grads, is_leaf=_is_leaf)
+    return jax.tree.map(dense, grads, is_leaf=is_leaf)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh, PartitionSpec
 
-from kronline.grads import Outer, total
+from kronline.grads import Outer, dense, is_leaf, total
 
 LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
 
@@ -64,17 +64,21 @@ def _summed(fn: LaneFn, layout: Layout, shared: Any, lanes: Any, count: int) -> 
 
 
 def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
-    """Factors are kept for one product at the end; other gradients are added up on the way."""
+    """Outer products are kept for one product at the end; the others are added up on the way."""
 
     def factored(g: Any) -> bool:
         return isinstance(g, Outer)
 
-    shapes = jax.eval_shape(lambda: fn(shared, jax.tree.map(lambda a: a[0], lanes)))[1]
+    def lane_fn(lane: Any) -> tuple[Any, Any]:
+        out, grads = fn(shared, lane)
+        return out, jax.tree.map(lambda g: g if factored(g) else dense(g), grads, is_leaf=is_leaf)
+
+    shapes = jax.eval_shape(lambda: lane_fn(jax.tree.map(lambda a: a[0], lanes)))[1]
     leaves, tree = jax.tree.flatten(shapes, is_leaf=factored)
     start = [None if factored(g) else jnp.zeros(g.shape, g.dtype) for g in leaves]
 
     def one(sums: list[Any], lane: Any) -> tuple[list[Any], Any]:
-        out, grads = fn(shared, lane)
+        out, grads = lane_fn(lane)
         parts = jax.tree.leaves(grads, is_leaf=factored)
         sums = [s if s is None else s + g for s, g in zip(sums, parts, strict=True)]
         return sums, (out, [g if factored(g) else None for g in parts])

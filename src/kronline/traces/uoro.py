@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.errors import whole_numbers
-from kronline.grads import Grads
-from kronline.jacobians import Lin
+from kronline.grads import Grads, Weighted
+from kronline.jacobians import Kronecker, Lin
+from kronline.lanes import looped
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Trace, safe_sqrt_ratio
 
@@ -57,7 +58,7 @@ class UORO(Trace):
     def pull(self, memory: RankOne, delta: Float[Array, " N"]) -> Grads:
         """`(δ·s̃) θ̃`, averaged over the copies."""
         weights = memory.s @ delta / self.copies
-        return jax.tree.map(lambda t: jnp.tensordot(weights, t, axes=1), memory.theta)
+        return jax.tree.map(lambda t: Weighted(weights, t), memory.theta)
 
     def variance(self, memory: RankOne, lin: Lin) -> Float[Array, ""]:
         """The formula above, over all ν for `E‖νF‖`: for tiny N."""
@@ -75,19 +76,47 @@ class UORO(Trace):
         return jnp.sum(jax.vmap(one)(memory)) / self.copies**2
 
 
+class Term(NamedTuple):
+    """`ĥ ⊗ νM`, one weight's part of νF, as factors."""
+
+    feats: Array  # (m,)
+    dM: Array  # (r, n)
+    mask: Array | None
+
+    def dense(self) -> Float[Array, "m r n"]:
+        """Written out, for the weights that exist."""
+        out = self.feats[:, None, None] * self.dM
+        return out if self.mask is None else out * self.mask
+
+
 def merge(m: RankOne, lin: Lin, nu: Float[Array, " N"]) -> RankOne:
     """`(H s̃) θ̃ᵀ + ν (νF)` as one rank, unbiased over ν. One copy."""
     s = lin.jvp(m.s)
-    g = lin.times_F(nu)
-    norm_s, norm_t = jnp.sqrt(jnp.sum(s**2)), jnp.sqrt(_norm2(m.theta))
-    norm_nu, norm_g = jnp.sqrt(jnp.sum(nu**2)), jnp.sqrt(_norm2(g))
+    if isinstance(lin, Kronecker):
+        g = {k: Term(a.feats, a.M.vm(nu), a.mask) for k, a in lin.groups.items()}
+    else:
+        g = lin.times_F(nu)
+    norm_s, norm_nu = jnp.sqrt(jnp.sum(s**2)), jnp.sqrt(jnp.sum(nu**2))
+    theta, (rho0, rho1) = looped(_merge_theta)(m.theta, g, norm_s, norm_nu)
+    return RankOne(rho0 * s + rho1 * nu, theta)  # s̃ ← ρ0 H s̃ + ρ1 ν
+
+
+def _merge_theta(
+    theta: Any, g: Any, norm_s: Float[Array, ""], norm_nu: Float[Array, ""]
+) -> tuple[Any, tuple[Array, Array]]:
+    """θ̃ and the factors of s̃: all that needs a pass over θ̃."""
+
+    def dense(t: Any) -> Array:
+        return t.dense() if isinstance(t, Term) else t
+
+    g = jax.tree.map(dense, g, is_leaf=lambda t: isinstance(t, Term))
+    norm_t, norm_g = jnp.sqrt(_norm2(theta)), jnp.sqrt(_norm2(g))
     old, new = (norm_s > 0) & (norm_t > 0), norm_g > 0
     rho0, rho1 = safe_sqrt_ratio(norm_t, norm_s), safe_sqrt_ratio(norm_g, norm_nu)
     keep, add = jnp.where(old, 1 / rho0, 0), jnp.where(new, 1 / rho1, 0)
-    return RankOne(
-        s=jnp.where(old, rho0, 0) * s + jnp.where(new, rho1, 0) * nu,  # s̃ ← ρ0 H s̃ + ρ1 ν
-        theta=jax.tree.map(lambda t, g: keep * t + add * g, m.theta, g),  # θ̃ ← θ̃/ρ0 + νF/ρ1
-    )
+    # θ̃ ← θ̃/ρ0 + νF/ρ1
+    theta = jax.tree.map(lambda t, g: keep * t + add * g, theta, g)
+    return theta, (jnp.where(old, rho0, 0), jnp.where(new, rho1, 0))
 
 
 def _times(v: Float[Array, " N"], F: Any) -> Any:
