@@ -4,8 +4,11 @@ A lane is one stream with its own state, trace and noise. Everything else in the
 for one lane; here it is run for many, as one of
 
 - `Vmap()`: all lanes at once, batched products;
-- `Loop()`: one lane after another, so that a lane's trace stays in cache;
+- `Loop()`: one lane after another;
 - `Shard(devices, inner)`: lanes split over devices, each with an inner layout.
+
+Work on a memory of which only one lane's fits the cache is `looped`: one lane after another there,
+whatever the layout does elsewhere.
 """
 
 from collections.abc import Callable
@@ -17,6 +20,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh, PartitionSpec
 
+from kronline import native
 from kronline.grads import Outer, dense, is_leaf, total
 
 LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
@@ -43,12 +47,21 @@ class Shard:
 Layout = Vmap | Loop | Shard
 
 
-def over_lanes(fn: LaneFn, layout: Layout) -> LaneFn:
+def best(lanes: int) -> Layout:
+    """The fastest layout here: split over the devices, if there are several and lanes for each.
+
+    On a CPU with the native kernel one device is best: the kernel itself takes all cores.
+    """
+    several = jax.device_count() > 1 and lanes % jax.device_count() == 0
+    return Shard() if several and not native.status().active else Vmap()
+
+
+def over_lanes(fn: LaneFn, layout: Layout | None) -> LaneFn:
     """`fn` of one lane -> the same of many: lanes on a leading axis, gradients averaged."""
 
     def run(shared: Any, lanes: Any) -> tuple[Any, Any]:
         count = jax.tree.leaves(lanes)[0].shape[0]
-        out, grads = _summed(fn, layout, shared, lanes, count)
+        out, grads = _summed(fn, layout or best(count), shared, lanes, count)
         return out, jax.tree.map(lambda g: g / count, grads)
 
     return run

@@ -1,6 +1,7 @@
 """Cell + readout + estimator + optimiser: a network that learns while it runs."""
 
-from dataclasses import dataclass, field
+import functools
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from kronline import checks
 from kronline.cells.base import Cell
-from kronline.lanes import Layout, Vmap, over_lanes
+from kronline.lanes import Layout, over_lanes
 from kronline.noise import Draws, Noise, keys, repeat, size, tick
 from kronline.online import Estimator, Model, Params, Seen, Segment
 from kronline.readout import Readout
@@ -57,10 +58,12 @@ class Learner:
             bring their own loss and use `advance`, `pull` and `update`.
         estimator: `kf_rtrl()`, `uoro()`, `rtrl()`, `tbptt(k)`, `bptt()`, `Online(trace, window)`.
         optimiser: any optax optimiser.
-        layout: how lanes are laid out (`lanes.py`).
+        layout: how lanes are laid out (`lanes.py`); None: as is fastest here.
         update_every: steps between updates, a multiple of the estimator's window; None: as often as
             the estimator gives a gradient. Gradients are averaged in between.
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).
+        donate: let `run` and `step` work in the memory of the state that they are given. Saves a
+            copy of all traces a call; the old state cannot be used again.
 
     Example:
         learner = Learner(RHN(64, 4), softmax(4), kf_rtrl(), optax.adam(1e-3))
@@ -72,9 +75,10 @@ class Learner:
     readout: Readout | None
     estimator: Estimator
     optimiser: optax.GradientTransformation
-    layout: Layout = field(default_factory=Vmap)
+    layout: Layout | None = None
     update_every: int | None = None
     dtype: str = "float32"
+    donate: bool = False
 
     def __post_init__(self) -> None:
         wanted = {
@@ -82,7 +86,7 @@ class Learner:
             "readout": (Readout | None, "a Readout such as softmax(4), or None"),
             "estimator": (Estimator, "an Estimator such as kf_rtrl()"),
             "optimiser": (optax.GradientTransformation, "an optax optimiser: optax.adam(1e-3)"),
-            "layout": (Layout, "Vmap(), Loop() or Shard()"),
+            "layout": (Layout | None, "Vmap(), Loop(), Shard() or None"),
         }
         for name, (kind, what) in wanted.items():
             if not isinstance(value := getattr(self, name), kind):
@@ -152,7 +156,7 @@ class Learner:
             return jnp.zeros((a.shape[0], k, *a.shape[1:]), a.dtype)
 
         steps = jax.tree.map(empty, self._typed(now))
-        return Buffer(jnp.zeros((), jnp.int32), state.s, steps)
+        return Buffer(jnp.zeros((), jnp.int32), jnp.array(state.s), steps)
 
     @property
     def _model(self) -> Model:
@@ -197,7 +201,8 @@ class Learner:
         """
         x, lead = checks.steps(x, state.s.shape[0])
         seg = self._checked(state, lead, x, y, reset, weight, noise)
-        return self._run(state, seg, noise, predictions)
+        run = type(self)._run_in_place if self.donate else type(self)._run
+        return run(self, state, seg, noise, predictions)
 
     def step(
         self,
@@ -217,7 +222,8 @@ class Learner:
         if self.estimator.span is None:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
         seg = self._checked(state, (state.s.shape[0],), x, y, reset, weight, noise)
-        return self._step(state, seg, noise)
+        step = type(self)._step_in_place if self.donate else type(self)._step
+        return step(self, state, seg, noise)
 
     def gradients(
         self,
@@ -240,8 +246,7 @@ class Learner:
         seg = self._checked(state, lead, x, y, reset, weight, noise)
         return self._gradients(state, seg, noise)
 
-    @partial(jax.jit, static_argnums=(0, 4))
-    def _run(
+    def _run_plain(
         self, state: State, seg: Segment, noise: Noise, predictions: bool
     ) -> tuple[State, Out]:
         seg = self._typed(seg)
@@ -255,11 +260,16 @@ class Learner:
         state, out = self._scan(one, state, self._cut(seg), noise)
         return state, jax.tree.map(_time_first, out)
 
-    @partial(jax.jit, static_argnums=0)
-    def _step(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
+    _run = jax.jit(_run_plain, static_argnums=(0, 4))
+    _run_in_place = jax.jit(_run_plain, static_argnums=(0, 4), donate_argnums=1)
+
+    def _step_plain(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
         seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
-        state, out = self._run(state, seg, noise, True)
+        state, out = self._run_plain(state, seg, noise, True)
         return state, jax.tree.map(lambda a: a[0], out)
+
+    _step = jax.jit(_step_plain, static_argnums=0)
+    _step_in_place = jax.jit(_step_plain, static_argnums=0, donate_argnums=1)
 
     @partial(jax.jit, static_argnums=0)
     def _gradients(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Params]:
@@ -372,8 +382,12 @@ class Learner:
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
-        params = jax.eval_shape(lambda: self._params(jax.random.key(0)))
-        return repeat(self.estimator.draws(self._model, params, k), lanes)
+        return repeat(self.estimator.draws(self._model, self._shapes(), k), lanes)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019  a learner is a value, and small
+    def _shapes(self) -> Params:
+        """The parameters' shapes."""
+        return jax.eval_shape(lambda: self._params(jax.random.key(0)))
 
     # -- with a loss of one's own -----------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise
         probs = None if d.probs is None else jnp.asarray(d.probs)
         return jax.random.choice(k, jnp.asarray(d.values, dtype), d.shape, p=probs)
 
-    keys = jax.random.split(key, max(len(leaves), 1))
+    keys = [key] if len(leaves) == 1 else jax.random.split(key, max(len(leaves), 1))
     return jax.tree.unflatten(tree, [one(k, d) for k, d in zip(keys, leaves, strict=False)])
 
 
