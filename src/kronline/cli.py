@@ -1,5 +1,7 @@
 """The command `kronline`: parses, calls, prints."""
 
+import json
+import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +11,9 @@ import jax
 import tyro
 from rich.console import Console
 
-from kronline import demo, names
+from kronline import bench, demo, names, native
 from kronline._version import __version__
+from kronline.bench.worker import cores
 from kronline.errors import UsageError
 from kronline.progress import Tracker
 from kronline.verifier.suite import jobs_for, library, run
@@ -62,10 +65,52 @@ def verify(args: Verify) -> int:
     return 0 if report.ok else 1
 
 
+@dataclass(frozen=True)
+class Info:
+    """Show versions, devices, and whether the native kernel is used, and why."""
+
+    json: bool = False  # print one JSON object instead of lines
+
+
+def info(args: Info) -> int:
+    """What this installation runs on."""
+    path = native.status()
+    found = {
+        "kronline": __version__,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "devices": [str(d) for d in jax.devices()],
+        "cores": cores(),
+        "path": "native kernel" if path.active else "pure JAX",
+        "reason": path.reason,
+        "kernel": str(native.library().path) if path.active else None,
+    }
+    if args.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:9} {', '.join(value) if isinstance(value, list) else value or 'none'}")
+    return 0
+
+
 Command = (
     Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[demo.Demo, tyro.conf.subcommand("demo")]
+    | Annotated[bench.Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
 )
+
+
+def _run(args: Verify | demo.Demo | bench.Bench | Info) -> int:
+    match args:
+        case Verify():
+            return verify(args)
+        case demo.Demo():
+            return demo.main(args)
+        case bench.Bench():
+            return bench.main(args)
+        case Info():
+            return info(args)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -76,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(0)
     try:
         args = tyro.cli(Command, prog="kronline", args=argv, description=__doc__)
-        code = verify(args) if isinstance(args, Verify) else demo.main(args)
+        code = _run(args)
     except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
         code = 2

@@ -1,0 +1,63 @@
+"""`kronline bench`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kronline.bench import baseline, equal, result, run
+from kronline.errors import UsageError
+from kronline.progress import Tracker
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Time a whole training step beside the machine's own matmul rate.
+
+    KF-RTRL on its fast path, in pure JAX and written the straightforward way; the methods it is
+    compared with; how the cost grows. Rows are timed in turn, the matmul rate just before each; all
+    figures are medians. Leave the machine alone meanwhile. About 4 minutes.
+
+    Examples:
+        kronline bench --quick
+        kronline bench --json > before.json
+        kronline bench --compare before.json
+    """
+
+    quick: bool = False  # two sizes, under 40 seconds
+    full: bool = False  # all sizes: n 32 to 512, 1 to 256 lanes; an hour or more
+    json: bool = False  # print one JSON object instead of tables
+    save: Path | None = None  # write the JSON object to this file, too
+    compare: Path | None = None  # an older JSON result, to be compared with as ratios
+    check: bool = False  # time nothing: compare the gradients of the fast paths with float64's
+    show_baseline: bool = False  # print the straightforward version, and stop
+
+    def __post_init__(self) -> None:
+        if self.quick + self.full + self.check + self.show_baseline > 1:
+            raise UsageError("choose one of --quick, --full, --check and --show-baseline")
+        if self.save is not None and not self.save.parent.is_dir():
+            raise UsageError(f"--save needs an existing folder, got {self.save.parent}")
+
+
+def main(args: Bench) -> int:
+    """Run what was asked for."""
+    if args.show_baseline:
+        print(Path(baseline.__file__).read_text(), end="")
+        return 0
+    if args.check:
+        return equal.main(args.json)
+    old = result.load(args.compare) if args.compare else None
+    plan = run.planned(args.quick, args.full)
+    with Tracker({"bench": run.units(plan)}) as tracker:
+        new = run.measure(plan, lambda units, what: tracker.update("bench", units, what))
+    if old is not None:
+        new["compared"] = result.compared(new, old)
+    if args.save:
+        args.save.write_text(json.dumps(new, indent=1) + "\n")
+    if args.json:
+        print(json.dumps(new))
+    else:
+        console = Console()
+        result.show(new, Console(width=max(console.width, 96)))
+    return 0
