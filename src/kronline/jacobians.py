@@ -256,7 +256,8 @@ class Group:
 
     def times(self, dM: Float[Array, "*N r n"]) -> Float[Array, "*N m r n"]:
         """`ĥ ⊗ dM`, written out, for the weights that exist."""
-        out = jnp.einsum("m,...rn->...mrn", self.feats, dM)
+        feats = self.feats.reshape((1,) * (dM.ndim - 2) + (-1, 1, 1))
+        out = feats * jnp.expand_dims(dM, -3)
         if self.mask is None:
             return out
         return out * self.mask.reshape((1,) * (out.ndim - 3) + self.mask.shape)
@@ -284,6 +285,7 @@ class Lin(ABC):
         """`(H, F)`, written out: F has a leaf (N, *shape) for each weight."""
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("state", "groups", "H"), meta_fields=())
 @dataclass(frozen=True)
 class Kronecker(Lin):
     """A step whose weights enter as groups of linear maps: F_g = feats_g ⊗ M_g."""

@@ -131,11 +131,15 @@ def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tu
     return run(shared, lanes)
 
 
-def looped(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-    """`fn(own, *rest) -> (own, out)` of one lane, which `vmap` runs lane by lane on a CPU.
+def looped(fn: Callable[..., tuple[Any, Any]], together: int = 0) -> Callable[..., tuple[Any, Any]]:
+    """`fn(own, *rest) -> (own, out)` of one lane, which `vmap` runs lane by lane.
 
     For work on a memory so large that only one lane's fits the cache. `own` is replaced in place;
     what all lanes share is not copied.
+
+    Args:
+        fn: the work on one lane.
+        together: bytes of `own` up to which lanes are taken together, as one batch; 0: one by one.
     """
 
     @custom_vmap
@@ -145,17 +149,33 @@ def looped(fn: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]
     @run.def_vmap
     def rule(size: int, batched: Any, own: Any, *rest: Any) -> Any:
         own = jax.tree.map(lambda a, yes: a if yes else _spread(a, size), own, batched[0])
+        flags = tuple(batched[1:])
+        lane_bytes = sum(a.nbytes for a in jax.tree.leaves(own)) // size
+        most = max(1, together // max(lane_bytes, 1))
+        width = max(d for d in range(1, min(size, most) + 1) if size % d == 0)
 
-        def at(lane: Any, own: Any) -> tuple[Any, Any]:
-            others = jax.tree.map(lambda a, yes: a[lane] if yes else a, rest, tuple(batched[1:]))
-            return run(jax.tree.map(lambda a: a[lane], own), *others)
+        def take(a: Any, at: Any) -> Any:  # `width` lanes
+            return jax.lax.dynamic_slice_in_dim(a, at * width, width)
 
-        def one(lane: Any, both: Any) -> Any:
-            return jax.tree.map(lambda a, new: a.at[lane].set(new), both, at(lane, both[0]))
+        def some(at: Any, own: Any) -> tuple[Any, Any]:
+            others = jax.tree.map(lambda a, yes: take(a, at) if yes else a, rest, flags)
+            own = jax.tree.map(lambda a: take(a, at), own)
+            if width > 1:
+                axes = jax.tree.map(lambda yes: 0 if yes else None, flags)
+                return jax.vmap(fn, (0, *axes))(own, *others)
+            first = jax.tree.map(lambda a: a[0], own)
+            others = jax.tree.map(lambda a, yes: a[0] if yes else a, others, flags)
+            return jax.tree.map(lambda a: a[None], run(first, *others))
 
-        _, shapes = jax.eval_shape(lambda: at(0, own))
-        out = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), shapes)
-        result = jax.lax.fori_loop(0, size, one, (own, out))
+        def one(at: Any, both: Any) -> Any:
+            def put(a: Any, new: Any) -> Any:
+                return jax.lax.dynamic_update_slice_in_dim(a, new, at * width, 0)
+
+            return jax.tree.map(put, both, some(at, both[0]))
+
+        _, shapes = jax.eval_shape(lambda: some(0, own))
+        out = jax.tree.map(lambda a: jnp.zeros((size, *a.shape[1:]), a.dtype), shapes)
+        result = jax.lax.fori_loop(0, size // width, one, (own, out))
         return result, jax.tree.map(lambda _: True, result)
 
     return run

@@ -154,12 +154,9 @@ def _compiled(
     program = jax.jit(f, donate_argnums=0).lower(carry, *data).compile()
     per_lane = None
     if stats := program.memory_analysis():
-        # all that a device holds at once, less what lanes share
-        held = stats.argument_size_in_bytes + stats.output_size_in_bytes + stats.temp_size_in_bytes
-        shared = _nbytes((carry, data)) - _nbytes(lanes(carry))
-        per_lane = (held - stats.alias_size_in_bytes - shared) / max(
-            1, x.shape[1] // jax.device_count()
-        )
+        # a device's lanes at rest, and all that is made while they work
+        here = max(1, x.shape[1] // jax.device_count())
+        per_lane = _nbytes(lanes(carry)) / x.shape[1] + stats.temp_size_in_bytes / here
 
     def run() -> Any:
         nonlocal carry

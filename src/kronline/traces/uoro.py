@@ -15,6 +15,8 @@ from kronline.lanes import looped
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Trace, safe_sqrt_ratio
 
+CACHED = 1 << 19  # bytes of θ̃ that are worked on at once
+
 
 class RankOne(NamedTuple):
     """`G' = s̃ θ̃ᵀ`, one a copy."""
@@ -52,8 +54,12 @@ class UORO(Trace):
         return Draw((self.copies, size))
 
     def step(self, memory: RankOne, lin: Lin, noise: Float[Array, "copies N"]) -> RankOne:
-        """`s̃ θ̃ᵀ ← (H s̃) θ̃ᵀ + F`, merged into one rank, for each copy."""
-        return jax.vmap(lambda m, nu: merge(m, lin, nu))(memory, noise)
+        """`s̃ θ̃ᵀ ← (H s̃) θ̃ᵀ + ν (νF)`, merged into one rank, unbiased over ν, for each copy."""
+        s = jax.vmap(lin.jvp)(memory.s)
+        g = jax.vmap(lambda nu: pulled_F(lin, nu))(noise)
+        merged = looped(jax.vmap(merge), CACHED)(memory.theta, g, norms(s), norms(noise))
+        theta, (rho0, rho1) = merged
+        return RankOne(rho0[:, None] * s + rho1[:, None] * noise, theta)  # s̃ ← ρ0 H s̃ + ρ1 ν
 
     def pull(self, memory: RankOne, delta: Float[Array, " N"]) -> Grads:
         """`(δ·s̃) θ̃`, averaged over the copies."""
@@ -85,37 +91,38 @@ class Term(NamedTuple):
 
     def dense(self) -> Float[Array, "m r n"]:
         """Written out, for the weights that exist."""
-        out = self.feats[:, None, None] * self.dM
+        out = self.feats[:, None, None] * self.dM[None]
         return out if self.mask is None else out * self.mask
 
+    def norm2(self) -> Float[Array, ""]:
+        """`‖ĥ ⊗ νM‖²`, where all weights exist `‖ĥ‖² ‖νM‖²`."""
+        if self.mask is None:
+            return jnp.sum(self.feats**2) * jnp.sum(self.dM**2)
+        return jnp.sum(self.dense() ** 2)
 
-def merge(m: RankOne, lin: Lin, nu: Float[Array, " N"]) -> RankOne:
-    """`(H s̃) θ̃ᵀ + ν (νF)` as one rank, unbiased over ν. One copy."""
-    s = lin.jvp(m.s)
+
+def pulled_F(lin: Lin, nu: Float[Array, " N"]) -> Any:
+    """`νF`, as factors where it has them."""
     if isinstance(lin, Kronecker):
-        g = {k: Term(a.feats, a.M.vm(nu), a.mask) for k, a in lin.groups.items()}
-    else:
-        g = lin.times_F(nu)
-    norm_s, norm_nu = jnp.sqrt(jnp.sum(s**2)), jnp.sqrt(jnp.sum(nu**2))
-    theta, (rho0, rho1) = looped(_merge_theta)(m.theta, g, norm_s, norm_nu)
-    return RankOne(rho0 * s + rho1 * nu, theta)  # s̃ ← ρ0 H s̃ + ρ1 ν
+        return {k: Term(g.feats, g.M.vm(nu), g.mask) for k, g in lin.groups.items()}
+    return lin.times_F(nu)
 
 
-def _merge_theta(
+def norms(rows: Float[Array, "copies N"]) -> Float[Array, " copies"]:
+    """Of each row."""
+    return jnp.sqrt(jnp.sum(rows**2, axis=1))
+
+
+def merge(
     theta: Any, g: Any, norm_s: Float[Array, ""], norm_nu: Float[Array, ""]
 ) -> tuple[Any, tuple[Array, Array]]:
-    """θ̃ and the factors of s̃: all that needs a pass over θ̃."""
-
-    def dense(t: Any) -> Array:
-        return t.dense() if isinstance(t, Term) else t
-
-    g = jax.tree.map(dense, g, is_leaf=lambda t: isinstance(t, Term))
+    """All that needs a pass over θ̃: the new θ̃, and the factors of H s̃ and ν. One copy."""
     norm_t, norm_g = jnp.sqrt(_norm2(theta)), jnp.sqrt(_norm2(g))
     old, new = (norm_s > 0) & (norm_t > 0), norm_g > 0
     rho0, rho1 = safe_sqrt_ratio(norm_t, norm_s), safe_sqrt_ratio(norm_g, norm_nu)
     keep, add = jnp.where(old, 1 / rho0, 0), jnp.where(new, 1 / rho1, 0)
     # θ̃ ← θ̃/ρ0 + νF/ρ1
-    theta = jax.tree.map(lambda t, g: keep * t + add * g, theta, g)
+    theta = jax.tree.map(lambda t, g: keep * t + add * _dense(g), theta, g)
     return theta, (jnp.where(old, rho0, 0), jnp.where(new, rho1, 0))
 
 
@@ -123,8 +130,17 @@ def _times(v: Float[Array, " N"], F: Any) -> Any:
     return jax.tree.map(lambda f: jnp.tensordot(v, f, axes=1), F)
 
 
+def _is_term(t: Any) -> bool:
+    return isinstance(t, Term)
+
+
+def _dense(t: Any) -> Array:
+    return t.dense() if isinstance(t, Term) else t
+
+
 def _norm2(tree: Any) -> Float[Array, ""]:
-    return jnp.sum(jnp.stack([jnp.sum(a**2) for a in jax.tree.leaves(tree)]))
+    leaves = jax.tree.leaves(tree, is_leaf=_is_term)
+    return jnp.sum(jnp.stack([t.norm2() if _is_term(t) else jnp.sum(t**2) for t in leaves]))
 
 
 def _dot(a: Any, b: Any) -> Float[Array, ""]:
