@@ -109,9 +109,7 @@ class Bench:
         """Build all rows of a group, then time them in turn."""
         rows = self._built(group)
         for _ in range(group.rounds):
-            for row in rows:
-                if row in [s for s in rows if self._lost(s)]:
-                    continue
+            for row in (row for row in rows if not self._lost(row)):
                 rate = self._machine.ask("matmul")
                 for name, value in rate.items():
                     self.rates[name].append(value)
@@ -137,6 +135,7 @@ class Bench:
     def _built(self, group: Group) -> list[Row]:
         """Workers build at the same time, each one row after another."""
         waiting, rows = [], []
+        skipped = len(self.skipped)
         for row in group.rows:
             need, free = row.bytes, free_bytes()
             if need > 0.7 * free:
@@ -147,6 +146,7 @@ class Bench:
                 worker = self.worker(row)
                 worker.send("build", row, group.seconds)
                 waiting.append((row, worker))
+        self._note(len(self.skipped) - skipped, group.title)
         for row, worker in waiting:
             try:
                 self.bytes[row] = worker.receive()["bytes_per_lane"]
