@@ -136,31 +136,39 @@ INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t s
 }
 
 // Runs work(0), ..., work(items - 1) on the calling thread and on whatever threads are free.
-// A thread begins with the share that it had the last time, which its cache may still hold.
+// A thread begins with the share that it had the last time, which its cache may still hold, and
+// helps with the others' when it is done.
 template <typename Work>
 void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
-  static std::atomic<int64_t> threads{0};
-  static thread_local const int64_t me = threads++;
-  struct Shared {
-    explicit Shared(int64_t shares) : next(shares) {}
-    std::vector<std::atomic<int64_t>> next;
-    std::atomic<int64_t> finished{0};
+  struct Share {
+    alignas(64) std::atomic<int64_t> next{0};
+    std::atomic<bool> taken{false};
   };
-  const int64_t shares = std::clamp<int64_t>(pool.num_threads(), 1, items);
-  auto shared = std::make_shared<Shared>(shares);
-  for (int64_t s = 0; s < shares; ++s) shared->next[s] = s * items / shares;
+  struct Shared {
+    explicit Shared(int64_t count) : shares(count) {}
+    std::vector<Share> shares;
+    alignas(64) std::atomic<int64_t> finished{0};
+  };
+  const int64_t count = std::clamp<int64_t>(pool.num_threads(), 1, items);
+  auto shared = std::make_shared<Shared>(count);
+  for (int64_t s = 0; s < count; ++s) shared->shares[s].next = s * items / count;
   const Work* w = &work;  // outlives every item, not every task: a late task finds no item left
-  auto run = [shared, w, items, shares] {
+  auto run = [shared, w, items, count] {
+    static thread_local int64_t mine = 0;
     FlushDenormals flush;
-    for (int64_t s = me; s < me + shares; ++s) {
-      const int64_t end = (s % shares + 1) * items / shares;
-      for (int64_t i; (i = shared->next[s % shares].fetch_add(1)) < end;) {
+    int64_t first = mine;
+    for (int64_t s = 0; s < count; ++s, ++first)
+      if (!shared->shares[first % count].taken.exchange(true)) break;
+    mine = first % count;
+    for (int64_t s = mine; s < mine + count; ++s) {
+      const int64_t end = (s % count + 1) * items / count;
+      for (int64_t i; (i = shared->shares[s % count].next.fetch_add(1)) < end;) {
         (*w)(i);
         shared->finished.fetch_add(1, std::memory_order_release);
       }
     }
   };
-  for (int64_t s = 1; s < shares; ++s) pool.Schedule(std::decay_t<decltype(run)>(run));
+  for (int64_t s = 1; s < count; ++s) pool.Schedule(std::decay_t<decltype(run)>(run));
   run();
   while (shared->finished.load(std::memory_order_acquire) < items) {
 #if defined(__SSE__)
