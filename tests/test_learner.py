@@ -11,6 +11,8 @@ import optax
 import pytest
 
 import kronline as kl
+from kronline.lanes import looped
+from kronline.noise import keys, tick
 
 INPUTS, SYMBOLS = 3, 4
 SGD = optax.sgd(0.1)
@@ -51,13 +53,16 @@ import jax, numpy as np, optax, kronline as kl
 assert len(jax.devices()) == 2
 x, y = np.random.default_rng(0).integers(0, 3, (2, 12, 4))
 results = []
-for layout in (kl.Vmap(), kl.Shard(2), kl.Shard(2, kl.Loop())):
-    a = kl.Learner(kl.RHN(5, 3), kl.softmax(3), kl.kf_rtrl(), optax.sgd(0.1), layout=layout)
-    state, out = a.run(a.init(jax.random.key(0), 4), x, y)
+for layout, native in ((kl.Vmap(), 1), (kl.Shard(2), 1), (kl.Shard(2, kl.Loop()), 0), (None, 0)):
+    with kl.native.use(bool(native)):
+        a = kl.Learner(kl.RHN(5, 3), kl.softmax(3), kl.kf_rtrl(), optax.sgd(0.1), layout=layout)
+        state, out = a.run(a.init(jax.random.key(0), 4), x, y)
     results.append([np.asarray(p) for p in jax.tree.leaves((state.params, state.memory, out.loss))])
+assert len(state.memory["W"].A.devices()) == 2  # layout=None, without the kernel: split
 for other in results[1:]:
     for p, q in zip(results[0], other):
         np.testing.assert_allclose(p, q, rtol=2e-5, atol=1e-6)
+a = kl.Learner(kl.RHN(5, 3), kl.softmax(3), kl.kf_rtrl(), optax.sgd(0.1), layout=kl.Shard())
 try:
     a.run(a.init(jax.random.key(0), 3), x[:, :3], y[:, :3])
 except ValueError as e:
@@ -204,6 +209,74 @@ def test_the_same_seed_gives_the_same_run():
     first, second = ((state._replace(key=None), out) for state, out in (first, second))
     for x, y in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         assert np.array_equal(x, y)
+
+
+@pytest.mark.parametrize("estimator", [kl.kf_rtrl(), kl.uoro()], ids=lambda e: e.name)
+def test_noise_does_not_depend_on_how_steps_are_grouped(estimator, monkeypatch):
+    """In one run, in several, step by step; drawn for all segments at once or for a few."""
+    monkeypatch.setattr("kronline.learner.DRAWN_AHEAD", 100)  # UORO: 4 lanes x 5 numbers a step
+    a, d = learner(estimator=estimator), data(12)
+    state, _ = a.run(a.init(jax.random.key(4), 4), **d)
+    parts = a.init(jax.random.key(4), 4)
+    for part in (slice(0, 7), slice(7, 12)):
+        parts, _ = a.run(parts, **jax.tree.map(lambda v, part=part: v[part], d))
+    steps = a.init(jax.random.key(4), 4)
+    for t in range(12):
+        steps, _ = a.step(steps, **jax.tree.map(lambda v, t=t: v[t], d))
+    for other in (parts, steps):
+        assert np.array_equal(other.clock, [12, 0])
+        close((other.params, other.memory), (state.params, state.memory))
+
+
+def test_a_stream_outlasts_32_bits():
+    key, last = jax.random.key(0), 2**32 - 2
+    clock = jnp.array([last, 0], jnp.uint32)
+    across = jax.random.key_data(keys(key, clock, 4))
+    later = jax.random.key_data(keys(key, tick(clock, 2), 2))
+    assert np.array_equal(tick(clock, 3), [1, 1])
+    assert np.array_equal(across[2:], later)
+    early = jax.random.key_data(keys(key, jnp.zeros(2, jnp.uint32), 2))
+    assert not np.any(np.all(across[2:] == early, axis=1))  # not the stream's beginning again
+
+
+def test_a_donated_state_gives_the_same_run_and_is_gone():
+    d, results = data(5), []
+    for donate in (False, True):
+        a = learner(donate=donate)
+        state = a.init(jax.random.key(0), 4)
+        new, out = a.run(state, **d)
+        new, _ = a.step(new, **jax.tree.map(lambda v: v[0], d))
+        results.append((new.params, new.memory, out.loss))
+        assert state.params.cell["W"].is_deleted() == donate
+    close(*results)
+
+
+@pytest.mark.parametrize("together", [0, 100, 10**6])
+def test_looped_is_vmap_lane_by_lane(together):
+    rng = np.random.default_rng(0)
+    own, x = rng.standard_normal((6, 5)), rng.standard_normal((6, 5))
+    shared = rng.standard_normal((5, 5))
+
+    def fn(own, shared, x):
+        new = {"a": shared @ own["a"] + x}
+        return new, (new["a"].sum(), own["b"])
+
+    tree = {"a": jnp.asarray(own), "b": jnp.arange(6.0)}
+
+    def keep_b(f):  # own is replaced: it keeps its structure
+        def g(own, *rest):
+            new, out = f(own, *rest)
+            return {**own, **new}, out
+
+        return g
+
+    axes = (0, None, 0)
+    want = jax.vmap(keep_b(fn), axes)(tree, shared, x)
+    close(jax.vmap(looped(keep_b(fn), together), axes)(tree, shared, x), want)
+    # an `own` that all lanes share at first
+    one = jax.tree.map(lambda a: a[0], tree)
+    want = jax.vmap(keep_b(fn), (None, None, 0))(one, shared, x)
+    close(jax.vmap(looped(keep_b(fn), together), (None, None, 0))(one, shared, x), want)
 
 
 def test_evaluation_starts_from_zero_and_learns_nothing():
