@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev demo test lint types verify constraints clean
+.PHONY: install install-dev demo test lint types verify bench constraints clean
 
 install: .venv/installed
 
@@ -33,6 +33,9 @@ types: install-dev
 
 verify: install
 	$(BIN)/kronline verify
+
+bench: install
+	$(BIN)/kronline bench
 
 # a set of versions that works, for every platform; names no host
 constraints:

@@ -62,6 +62,9 @@ def verify(args: Verify) -> int:
         console.print(report.table())
         n, bad = len(report.checks), len(report.failed())
         console.print(f"{n - bad} of {n} checks hold." + (" [red]Not verified.[/]" if bad else ""))
+        path = native.status()
+        kind = "the native kernel" if path.active else "pure JAX"
+        console.print(f"KF-RTRL ran on {kind} ({path.reason}).", soft_wrap=True, markup=False)
     return 0 if report.ok else 1
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import jax
 
-from kronline import cells
+from kronline import cells, native
 from kronline.cells.base import Cell, LinearCell
 from kronline.online import Estimator, Online, kf_rtrl, rtrl, uoro
 from kronline.traces import UORO
@@ -115,7 +115,20 @@ def library(everything: bool = False) -> list[Job]:
     for name, cell in TINY.items():
         jobs += [_lanes(name, cell, estimator) for estimator in (kf_rtrl(), uoro())]
     jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2), "tanh")
+    if native.status().active:  # then the rest is its proof; pure JAX is shown to hold besides
+        for name in ("RHN", "LSTM") if everything else ("RHN",):
+            jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), f"{name}, pure JAX", lanes=False))
     return [*jobs, ("Theorem 1", theorem)]
+
+
+def _pure(job: Job) -> Job:
+    title, prove = job
+
+    def without_kernel() -> list[Check]:
+        with native.use(False):
+            return prove()
+
+    return title, without_kernel
 
 
 def _lanes(name: str, cell: Cell, estimator: Estimator) -> Job:
