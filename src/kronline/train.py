@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, Key
 from kronline.learner import Learner, State
 from kronline.online import Segment
 
+BLOCK = 20  # steps after which a task is told how it went, unless segments are longer
+
 
 class Task(Protocol):
     """A stream that makes its own data, and may react to how well it is learnt."""
@@ -49,11 +51,15 @@ def stretch(
             f"steps, got {steps}"
         )
 
+    # several short segments at a time, so that data and noise are drawn for all of them at once
+    segments = steps // k
+    block = k * max(d for d in range(1, max(1, BLOCK // k) + 1) if segments % d == 0)
+
     def one(training: Training, _: None) -> tuple[Training, Array]:
-        stream, seg = task.batch(training.task, k)
+        stream, seg = task.batch(training.task, block)
         state, out = learner.run(training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight)
         bits = out.loss / jnp.log(2.0)
         return Training(state, task.feedback(stream, bits)), bits.mean()
 
-    training, bits = jax.lax.scan(one, training, None, steps // k)
+    training, bits = jax.lax.scan(one, training, None, steps // block)
     return training, bits.mean()

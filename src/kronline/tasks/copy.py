@@ -73,36 +73,39 @@ class Copy:
         """T = 1, every lane at the start of a sequence."""
         key, now = jax.random.split(key)
         T = jnp.ones((), jnp.int32)
-        length, bits = self._sequence(now, T, lanes)
+        length, bits = self._sequences(now, T, 1, lanes)
         at = jnp.zeros(lanes, jnp.int32)
-        return CopyState(key, T, jnp.float32(self.restart), at, length, bits)
+        return CopyState(key, T, jnp.float32(self.restart), at, length[0], bits[0])
 
-    def _sequence(self, key: Key[Array, ""], T: Array, lanes: int) -> tuple[Array, Array]:
+    def _sequences(
+        self, key: Key[Array, ""], T: Array, steps: int, lanes: int
+    ) -> tuple[Int[Array, "steps lanes"], UInt32[Array, "steps lanes words"]]:
+        """Lengths and bits of sequences, one for each step at which one may be needed."""
         k_length, k_bits = jax.random.split(key)
         low = jnp.maximum(1, T - self.spread)
-        length = jax.random.randint(k_length, (lanes,), low, T + 1, jnp.int32)
+        length = jax.random.randint(k_length, (steps, lanes), low, T + 1, jnp.int32)
         words = -(-self.max_length // 32)
-        return length, jax.random.bits(k_bits, (lanes, words), jnp.uint32)
+        return length, jax.random.bits(k_bits, (steps, lanes, words), jnp.uint32)
 
     def batch(self, state: CopyState, steps: int) -> tuple[CopyState, Segment]:
         """The next steps of every lane, (steps, lanes)."""
 
-        def one(state: CopyState, _: None) -> tuple[CopyState, tuple[Array, Array, Array]]:
+        def one(state: CopyState, new: Any) -> tuple[CopyState, tuple[Array, Array, Array]]:
             x, y, _is_bit = self.symbols(state.at, state.length, state.bits)
             first = state.at == 0
             at = state.at + 1
             done = at == self.total(state.length)
-            key, now = jax.random.split(state.key)
-            length, bits = self._sequence(now, state.T, at.shape[0])
+            length, bits = new
             state = state._replace(
-                key=key,
                 at=jnp.where(done, 0, at),
                 length=jnp.where(done, length, state.length),
                 bits=jnp.where(done[:, None], bits, state.bits),
             )
             return state, (x, y, first)
 
-        state, (x, y, first) = jax.lax.scan(one, state, None, steps)
+        key, now = jax.random.split(state.key)
+        ahead = self._sequences(now, state.T, steps, state.at.shape[0])
+        state, (x, y, first) = jax.lax.scan(one, state._replace(key=key), ahead)
         return state, Segment(x, y, first, jnp.ones(x.shape, jnp.float32))
 
     def symbols(
