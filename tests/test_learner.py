@@ -50,15 +50,19 @@ def test_lanes_may_be_laid_out_in_any_way(estimator):
 
 TWO_DEVICES = """
 import jax, numpy as np, optax, kronline as kl
+from kronline import lanes
 assert len(jax.devices()) == 2
 x, y = np.random.default_rng(0).integers(0, 3, (2, 12, 4))
 results = []
-for layout, native in ((kl.Vmap(), 1), (kl.Shard(2), 1), (kl.Shard(2, kl.Loop()), 0), (None, 0)):
+best = kl.Shard()
+with kl.native.use(False):
+    assert lanes.best(4) == best and lanes.best(3) == kl.Vmap()
+for layout, native in ((kl.Vmap(), 1), (kl.Shard(2), 1), (kl.Shard(2, kl.Loop()), 0), (best, 0)):
     with kl.native.use(bool(native)):
         a = kl.Learner(kl.RHN(5, 3), kl.softmax(3), kl.kf_rtrl(), optax.sgd(0.1), layout=layout)
         state, out = a.run(a.init(jax.random.key(0), 4), x, y)
     results.append([np.asarray(p) for p in jax.tree.leaves((state.params, state.memory, out.loss))])
-assert len(state.memory["W"].A.devices()) == 2  # layout=None, without the kernel: split
+assert len(state.memory["W"].A.devices()) == 2
 for other in results[1:]:
     for p, q in zip(results[0], other):
         np.testing.assert_allclose(p, q, rtol=2e-5, atol=1e-6)
@@ -249,6 +253,9 @@ def test_a_donated_state_gives_the_same_run_and_is_gone():
         results.append((new.params, new.memory, out.loss))
         assert state.params.cell["W"].is_deleted() == donate
     close(*results)
+    given = a.init(jax.random.key(0), 4).params
+    a.run(a.start(given, jax.random.key(1), 4), **d)
+    assert not given.cell["W"].is_deleted()  # what was given stays the caller's
 
 
 @pytest.mark.parametrize("together", [0, 100, 10**6])

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from kronline import bench, demo, names, native
 from kronline._version import __version__
-from kronline.bench.worker import cores
+from kronline.bench.work import cores
 from kronline.errors import UsageError
 from kronline.progress import Tracker
 from kronline.verifier.suite import jobs_for, library, run
@@ -78,6 +78,7 @@ class Info:
 def info(args: Info) -> int:
     """What this installation runs on."""
     path = native.status()
+    kernel = native.library() if path.active else None
     found = {
         "kronline": __version__,
         "python": platform.python_version(),
@@ -86,7 +87,7 @@ def info(args: Info) -> int:
         "cores": cores(),
         "path": "native kernel" if path.active else "pure JAX",
         "reason": path.reason,
-        "kernel": str(native.library().path) if path.active else None,
+        "kernel": str(kernel.path) if isinstance(kernel, native.Library) else None,
     }
     if args.json:
         print(json.dumps(found))

@@ -200,9 +200,13 @@ class UnitH(StateJac):
 
     def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
         """`P H`, with the same savings; by the native kernel where there is one."""
-        return native.either(
-            lambda H, P: native.rmm(H.W, H.D, H.E, H.reads, P), UnitH._rmm, self, P
-        )
+        if not native.usable(self.reads, self, P):
+            return self._rmm(P)
+
+        def kernel(H: UnitH, P: Array) -> Array:
+            return native.rmm(H.W, H.D, H.E, H.reads, P)
+
+        return native.either(kernel, UnitH._rmm, self, P)
 
     def _rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
         """`P H` in pure JAX."""

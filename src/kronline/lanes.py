@@ -48,20 +48,22 @@ Layout = Vmap | Loop | Shard
 
 
 def best(lanes: int) -> Layout:
-    """The fastest layout here: split over the devices, if there are several and lanes for each.
+    """The fastest layout for KF-RTRL here, for a program that has the machine to itself.
 
-    On a CPU with the native kernel one device is best: the kernel itself takes all cores.
+    With the native kernel `Vmap()`: it takes all cores. Without, lanes are split over the CPU
+    devices, if there are several (`jax.config.update("jax_num_cpu_devices", ...)`).
     """
-    several = jax.device_count() > 1 and lanes % jax.device_count() == 0
-    return Shard() if several and not native.status().active else Vmap()
+    several = jax.local_device_count() > 1 and lanes % jax.local_device_count() == 0
+    split = several and jax.process_count() == 1 and jax.default_backend() == "cpu"
+    return Shard() if split and not native.status().active else Vmap()
 
 
-def over_lanes(fn: LaneFn, layout: Layout | None) -> LaneFn:
+def over_lanes(fn: LaneFn, layout: Layout) -> LaneFn:
     """`fn` of one lane -> the same of many: lanes on a leading axis, gradients averaged."""
 
     def run(shared: Any, lanes: Any) -> tuple[Any, Any]:
         count = jax.tree.leaves(lanes)[0].shape[0]
-        out, grads = _summed(fn, layout or best(count), shared, lanes, count)
+        out, grads = _summed(fn, layout, shared, lanes, count)
         return out, jax.tree.map(lambda g: g / count, grads)
 
     return run
@@ -165,7 +167,7 @@ def looped(fn: Callable[..., tuple[Any, Any]], together: int = 0) -> Callable[..
                 return jax.vmap(fn, (0, *axes))(own, *others)
             first = jax.tree.map(lambda a: a[0], own)
             others = jax.tree.map(lambda a, yes: a[0] if yes else a, others, flags)
-            return jax.tree.map(lambda a: a[None], run(first, *others))
+            return jax.tree.map(lambda a: a[None], fn(first, *others))
 
         def one(at: Any, both: Any) -> Any:
             def put(a: Any, new: Any) -> Any:

@@ -1,7 +1,7 @@
 """Cell + readout + estimator + optimiser: a network that learns while it runs."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from kronline import checks
 from kronline.cells.base import Cell
-from kronline.lanes import Layout, over_lanes
+from kronline.lanes import Layout, Vmap, over_lanes
 from kronline.noise import Draws, Noise, keys, repeat, size, tick
 from kronline.online import Estimator, Model, Params, Seen, Segment
 from kronline.readout import Readout
@@ -58,12 +58,12 @@ class Learner:
             bring their own loss and use `advance`, `pull` and `update`.
         estimator: `kf_rtrl()`, `uoro()`, `rtrl()`, `tbptt(k)`, `bptt()`, `Online(trace, window)`.
         optimiser: any optax optimiser.
-        layout: how lanes are laid out (`lanes.py`); None: as is fastest here.
+        layout: how lanes are laid out (`lanes.py`).
         update_every: steps between updates, a multiple of the estimator's window; None: as often as
             the estimator gives a gradient. Gradients are averaged in between.
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).
         donate: let `run` and `step` work in the memory of the state that they are given. Saves a
-            copy of all traces a call; the old state cannot be used again.
+            copy of all traces a call; the old state, its parameters included, cannot be used again.
 
     Example:
         learner = Learner(RHN(64, 4), softmax(4), kf_rtrl(), optax.adam(1e-3))
@@ -75,7 +75,7 @@ class Learner:
     readout: Readout | None
     estimator: Estimator
     optimiser: optax.GradientTransformation
-    layout: Layout | None = None
+    layout: Layout = field(default_factory=Vmap)
     update_every: int | None = None
     dtype: str = "float32"
     donate: bool = False
@@ -86,7 +86,7 @@ class Learner:
             "readout": (Readout | None, "a Readout such as softmax(4), or None"),
             "estimator": (Estimator, "an Estimator such as kf_rtrl()"),
             "optimiser": (optax.GradientTransformation, "an optax optimiser: optax.adam(1e-3)"),
-            "layout": (Layout | None, "Vmap(), Loop(), Shard() or None"),
+            "layout": (Layout, "Vmap(), Loop() or Shard()"),
         }
         for name, (kind, what) in wanted.items():
             if not isinstance(value := getattr(self, name), kind):
@@ -138,6 +138,8 @@ class Learner:
 
     def start(self, params: Params, key: Key[Array, ""], lanes: int = 1) -> State:
         """A fresh state around given parameters: lanes at zero, empty traces, a new optimiser."""
+        if self.donate:  # what was given stays the caller's
+            params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
         memory = self.estimator.init(self._model, params)
         every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
         s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
@@ -286,18 +288,23 @@ class Learner:
             return jax.lax.scan(one, state, (seg, noise))
         count, lanes, k = seg.reset.shape
         numbers = lanes * size(self.estimator.draws(self._model, state.params, k))
-        most = max(1, DRAWN_AHEAD // max(numbers, 1))
-        ahead = max(d for d in range(1, min(count, most) + 1) if count % d == 0)
+        ahead = min(count, max(1, DRAWN_AHEAD // max(numbers, 1)))
 
         def several(state: State, seg: Segment) -> tuple[State, Any]:
-            state, noise = self._drawn(state, k, ahead)
+            state, noise = self._drawn(state, k, seg.reset.shape[0])
             return jax.lax.scan(one, state, (seg, noise))
 
-        if ahead == count:
-            return several(state, seg)
-        seg = jax.tree.map(lambda a: a.reshape(-1, ahead, *a.shape[1:]), seg)
-        state, out = jax.lax.scan(several, state, seg)
-        return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), out)
+        whole = count // ahead * ahead
+        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, ahead, *a.shape[1:]), seg)
+        if whole == ahead:  # no loop around the loop
+            state, out = several(state, jax.tree.map(lambda a: a[0], blocks))
+        else:
+            state, out = jax.lax.scan(several, state, blocks)
+            out = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), out)
+        if whole < count:
+            state, rest = several(state, jax.tree.map(lambda a: a[whole:], seg))
+            out = jax.tree.map(lambda *parts: jnp.concatenate(parts), out, rest)
+        return state, out
 
     def _drawn(self, state: State, k: int, segments: int) -> tuple[State, Noise]:
         """Noise for segments of k steps, on a leading axis."""

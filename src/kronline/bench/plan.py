@@ -44,7 +44,7 @@ def growth(method: str, rounds: int) -> Group:
 def in_time(rounds: int) -> Group:
     """In t: the same work early and late in a stream."""
     rows = tuple(Row("KF-RTRL", "fast", "RHN", 64, 4, start=t) for t in (EARLY, LATE))
-    return Group("KF-RTRL, growth in t", rows, rounds, seconds=0.1, show=False)
+    return Group("KF-RTRL, growth in t", rows, rounds, seconds=0.06, show=False)
 
 
 ONE_LANE = (Row("KF-RTRL", "fast", "RHN", 64, 1), Row("KF-RTRL", "step", "RHN", 64, 1))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from statistics import median
@@ -18,12 +18,11 @@ import numpy as np
 
 from kronline import native
 from kronline._version import __version__
+from kronline.bench.machine import REST
 from kronline.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Group, groups
-from kronline.bench.work import Row
-from kronline.bench.worker import cores
+from kronline.bench.work import Row, cores
 from kronline.errors import UsageError
 
-REST = 0.05  # seconds in which the threads of the last timing go to sleep
 LONGEST = 20.0  # seconds a step beyond which a row is skipped
 Note = Callable[[int, str], None]  # units done, what is going on
 
@@ -41,7 +40,10 @@ class Worker:
         """A command; its answer is to be received later."""
         assert self._process.stdin is not None
         command = {"do": do, "row": asdict(row) if row else None, "value": value}
-        print(json.dumps(command), file=self._process.stdin, flush=True)
+        try:
+            print(json.dumps(command), file=self._process.stdin, flush=True)
+        except OSError as e:
+            raise RuntimeError(f"the process is gone ({e})") from e
 
     def receive(self) -> Any:
         """The answer to the oldest command.
@@ -109,7 +111,7 @@ class Bench:
         """Build all rows of a group, then time them in turn."""
         rows = self._built(group)
         for _ in range(group.rounds):
-            for row in (row for row in rows if not self._lost(row)):
+            for row in (row for row in rows if not self.lost(row)):
                 rate = self._machine.ask("matmul")
                 for name, value in rate.items():
                     self.rates[name].append(value)
@@ -125,27 +127,30 @@ class Bench:
                     time.sleep(REST)
             self.copies.append(self._machine.ask("copy"))
             self._note(len(group.rows), group.title)
-        for row in rows:
-            if not self._lost(row):
+        for row in (row for row in rows if not self.lost(row)):
+            with suppress(RuntimeError):
                 self.worker(row).ask("drop", row)
 
-    def _lost(self, row: Row) -> bool:
+    def lost(self, row: Row) -> bool:
+        """Whether it was skipped, be it in the middle."""
         return any(asdict(row).items() <= s.items() for s in self.skipped)
 
     def _built(self, group: Group) -> list[Row]:
         """Workers build at the same time, each one row after another."""
         waiting, rows = [], []
         skipped = len(self.skipped)
+        free = free_bytes()
         for row in group.rows:
-            need, free = row.bytes, free_bytes()
-            if need > 0.7 * free:
-                self.skip(row, f"needs about {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+            if row.bytes > 0.7 * free:
+                need = f"about {row.bytes / 1e9:.1f} GB"
+                self.skip(row, f"needs {need}, {free / 1e9:.1f} GB are left for it")
             elif row.guess > LONGEST:
                 self.skip(row, f"would take about {row.guess:.0f} s a step")
             else:
                 worker = self.worker(row)
                 worker.send("build", row, group.seconds)
                 waiting.append((row, worker))
+                free -= row.bytes  # all rows of a group are held at once
         self._note(len(self.skipped) - skipped, group.title)
         for row, worker in waiting:
             try:
@@ -201,7 +206,8 @@ def measure(plan: list[Group], note: Note) -> dict[str, Any]:
         for group in plan:
             bench.group(group)
     best = max(bench.rates, key=lambda name: median(bench.rates[name]))
-    shown = [row for group in plan if group.show for row in group.rows if row in bench.times]
+    done = [row for group in plan if group.show for row in group.rows if row in bench.times]
+    shown = [row for row in done if not bench.lost(row)]
     return {
         "matmul_gflops": round(median(bench.rates[best]), 1),
         "matmul_by": best,
@@ -253,7 +259,7 @@ def _growth(bench: Bench) -> dict[str, Any]:
             }
     early, late = (Row("KF-RTRL", "fast", "RHN", 64, 4, start=t) for t in (EARLY, LATE))
     if early in bench.times and late in bench.times:
-        pairs = zip(bench.times[late], bench.times[early], strict=True)
+        pairs = zip(bench.times[late], bench.times[early], strict=False)
         out["in_time"] = {
             "steps": [EARLY, LATE],
             "us_per_step": [round(_us(bench, r), 2) for r in (early, late)],

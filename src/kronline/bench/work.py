@@ -1,8 +1,9 @@
 """What is timed: rows by name, and how each is built and run."""
 
 import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 
 from kronline import cells
 from kronline.bench import baseline
+from kronline.lanes import Vmap, best
 from kronline.learner import Learner
 from kronline.online import Estimator, kf_rtrl, rtrl, tbptt, uoro
 from kronline.readout import softmax
@@ -31,7 +33,7 @@ class Row:
             "torch": the same in torch.
         cell: RHN or LSTM.
         hidden, lanes: sizes.
-        start: steps that are run before any is timed.
+        start: steps that are run before any is timed; every timing then begins there.
     """
 
     method: str
@@ -86,7 +88,16 @@ class Timed:
 
     run: Callable[[], Any]
     steps: int
-    bytes_per_lane: float | None
+    bytes_per_lane: float | None  # at rest, and what is made meanwhile, divided by lanes
+    rewind: Callable[[], None] = lambda: None  # before each timing
+
+
+def cores() -> int:
+    """How many this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
 
 
 def build(row: Row, seconds: float = 0.15) -> Timed:
@@ -94,13 +105,12 @@ def build(row: Row, seconds: float = 0.15) -> Timed:
     steps = WINDOW * max(1, min(math.ceil(seconds / row.guess / WINDOW), 80))
     if row.method != "TBPTT-25":
         steps = max(2, min(math.ceil(seconds / row.guess), 4000))
+    if row.start:
+        steps = min(steps, row.start)
     rng = np.random.default_rng(0)
     x, y = (rng.integers(0, SYMBOLS, (steps, row.lanes), np.int32) for _ in range(2))
     make = {"plain": _plain, "torch": _torch, "step": _step}.get(row.path, _kronline)
-    timed = make(row, x, y)
-    for _ in range(max(1, row.start // steps)):
-        timed.run()
-    return timed
+    return make(row, x, y)
 
 
 def estimator(row: Row) -> Estimator:
@@ -121,7 +131,10 @@ def estimator(row: Row) -> Estimator:
 def learner(row: Row) -> Learner:
     """The learner that is timed."""
     cell = {"RHN": cells.RHN, "LSTM": cells.LSTM}[row.cell](row.hidden, SYMBOLS)
-    return Learner(cell, softmax(SYMBOLS), estimator(row), baseline.OPTIMISER, donate=True)
+    layout = best(row.lanes) if row.path == "jax" else Vmap()
+    return Learner(
+        cell, softmax(SYMBOLS), estimator(row), baseline.OPTIMISER, layout=layout, donate=True
+    )
 
 
 def _kronline(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
@@ -131,7 +144,12 @@ def _kronline(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
         return _compiled(
             lambda params, x, y: (params, learn.evaluate(params, x, y).loss), state.params, x, y
         )
-    return _compiled(learn.run, state, x, y, lambda s: (s.s, s.memory))
+    timed = _compiled(learn.run, state, x, y, lambda s: (s.s, s.memory), row.start)
+    if row.path != "fast" or row.method != "KF-RTRL" or timed.bytes_per_lane is None:
+        return timed
+    # the kernel's own: H and a panel of A for each thread
+    scratch = 4.0 * cores() * SLOTS[row.cell] * row.hidden * (row.hidden + 32)
+    return replace(timed, bytes_per_lane=timed.bytes_per_lane + scratch / row.lanes)
 
 
 def _plain(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
@@ -151,6 +169,7 @@ def _compiled(
     x: np.ndarray,
     y: np.ndarray,
     lanes: Callable[[Any], Any] = lambda carry: (),
+    start: int = 0,
 ) -> Timed:
     """`carry, out = f(carry, x, y)` as one program, which works in the carry's memory."""
     data = (jnp.asarray(x), jnp.asarray(y))
@@ -165,10 +184,19 @@ def _compiled(
     def run() -> Any:
         nonlocal carry
         carry, out = program(carry, *data)
-        return jax.block_until_ready(out)
+        return jax.block_until_ready((carry, out))
 
-    run()
-    return Timed(run, len(x), per_lane)
+    for _ in range(max(1, start // len(x))):
+        run()
+    if not start:
+        return Timed(run, len(x), per_lane)
+    saved = jax.tree.map(jnp.copy, carry)
+
+    def rewind() -> None:
+        nonlocal carry
+        carry = jax.block_until_ready(jax.tree.map(jnp.copy, saved))
+
+    return Timed(run, len(x), per_lane, rewind)
 
 
 def _nbytes(tree: Any) -> int:
@@ -176,7 +204,7 @@ def _nbytes(tree: Any) -> int:
 
 
 def _step(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
-    """As a program that waits for its data would: one call a step."""
+    """As a program that waits for its data would: one call a step, which ends before the next."""
     learn = learner(row)
     state = learn.init(jax.random.key(0), row.lanes)
 
@@ -184,7 +212,7 @@ def _step(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
         nonlocal state
         for i in range(len(x)):
             state, out = learn.step(state, x[i], y[i])
-        return jax.block_until_ready(out.loss)
+            jax.block_until_ready((state, out))
 
     run()
     return Timed(run, len(x), None)

@@ -13,7 +13,7 @@ import jax
 
 from kronline import native
 from kronline.bench.machine import Machine, seconds
-from kronline.bench.work import Row, Timed, build
+from kronline.bench.work import Row, Timed, build, cores
 
 
 def serve(kind: str, commands: TextIO, answers: TextIO) -> None:
@@ -26,6 +26,7 @@ def serve(kind: str, commands: TextIO, answers: TextIO) -> None:
             ready[row] = build(row, value)
             return {"bytes_per_lane": ready[row].bytes_per_lane}
         if what == "time" and row is not None:
+            ready[row].rewind()
             return seconds(ready[row].run) / ready[row].steps
         if what == "drop" and row is not None:
             return ready.pop(row, None) is not None
@@ -44,14 +45,6 @@ def serve(kind: str, commands: TextIO, answers: TextIO) -> None:
         except Exception as e:  # told to the parent, which lists the row as skipped
             answer = {"error": f"{type(e).__name__}: {e}".splitlines()[0][:300]}
         print(json.dumps(answer), file=answers, flush=True)
-
-
-def cores() -> int:
-    """How many this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def main(kind: str) -> None:

@@ -6,7 +6,7 @@ when it is first used, and kept. Where that cannot be, pure JAX does the same wo
 
 from kronline.native.build import KernelError, Library, library
 from kronline.native.calls import merge, rmm
-from kronline.native.choice import Status, active, either, status, use
+from kronline.native.choice import Status, active, either, status, usable, use
 
 __all__ = [
     "KernelError",
@@ -18,5 +18,6 @@ __all__ = [
     "merge",
     "rmm",
     "status",
+    "usable",
     "use",
 ]

@@ -5,9 +5,12 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,36 +35,52 @@ class Library:
 
     path: Path
     compiler: str
-    vector: str  # "AVX-512", "AVX2" or "plain"
+    vector: str  # "AVX-512", "AVX2" or "plain C++"
+
+
+_lock = threading.Lock()
+
+
+def library() -> Library | KernelError:
+    """The kernel, built if it was not yet; or why it cannot be had. Decided once a process."""
+    with _lock:
+        return _library()
 
 
 @functools.cache
-def library() -> Library:
-    """The kernel, built if it was not yet.
+def _library() -> Library | KernelError:
+    try:
+        return _load()
+    except KernelError as e:
+        return e
+    except (OSError, RuntimeError, AttributeError, UnicodeError) as e:
+        return KernelError(f"{type(e).__name__}: {e}")
 
-    Raises:
-        KernelError: without a compiler, or if it fails.
-    """
+
+def _load() -> Library:
     compiler = _compiler()
     path = _folder() / f"kernel-{_fingerprint(compiler)}.so"
     if not path.exists():
         _build(compiler, path)
     try:
         loaded = ctypes.CDLL(str(path))
-    except OSError as e:
-        raise KernelError(f"the kernel at {path} cannot be loaded ({e}); remove it") from e
+    except OSError:  # damaged: once more
+        _build(compiler, path)
+        loaded = ctypes.CDLL(str(path))
     for target in TARGETS:
         handler = jax.ffi.pycapsule(getattr(loaded, target))
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
     loaded.kronline_vector.restype = ctypes.c_char_p
-    return Library(path, compiler, loaded.kronline_vector().decode())
+    return Library(path, " ".join(compiler), loaded.kronline_vector().decode())
 
 
-def _compiler() -> str:
-    named = os.environ.get("CXX")
+def _compiler() -> list[str]:
+    """As a command, which CXX may give arguments."""
+    named = os.environ.get("CXX", "").strip()
     for name in [named] if named else COMPILERS:
-        if found := shutil.which(name):
-            return found
+        first, *rest = shlex.split(name)
+        if found := shutil.which(first):
+            return [found, *rest]
     raise KernelError(
         f"no C++ compiler was found (looked for {named or ', '.join(COMPILERS)}); install one, or "
         "name it in CXX"
@@ -73,10 +92,16 @@ def _folder() -> Path:
     return Path(base) / "kronline"
 
 
-def _fingerprint(compiler: str) -> str:
+def _fingerprint(compiler: list[str]) -> str:
     """A library serves one source, jaxlib, compiler and kind of CPU."""
-    version = _run([compiler, "--version"]).stdout
-    parts = (SOURCE.read_text(), jaxlib.__version__, version, repr((FLAGS, MACHINE)), _cpu())
+    version = _run([*compiler, "--version"]).stdout
+    parts = (
+        SOURCE.read_text(),
+        jaxlib.__version__,
+        version,
+        repr((compiler, FLAGS, MACHINE)),
+        _cpu(),
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -90,7 +115,7 @@ def _cpu() -> str:
     return platform.machine() + "".join(sorted(kinds))
 
 
-def _build(compiler: str, path: Path) -> None:
+def _build(compiler: list[str], path: Path) -> None:
     """Into a file of its own first, so that another process never sees half a library."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,21 +123,27 @@ def _build(compiler: str, path: Path) -> None:
     except (OSError, RuntimeError) as e:
         raise KernelError(f"the kernel cannot be kept: {e}; set XDG_CACHE_HOME") from e
     os.close(handle)
+    print("kronline: building the native kernel, once", file=sys.stderr)
+    include = ("-isystem", jax.ffi.include_dir())
+    messages = []
     try:
         for machine in MACHINE:
-            include = ("-isystem", jax.ffi.include_dir())
-            done = _run([compiler, *FLAGS, *machine, *include, "-o", name, str(SOURCE)])
+            done = _run([*compiler, *FLAGS, *machine, *include, "-o", name, str(SOURCE)])
             if done.returncode == 0:
+                ctypes.CDLL(name)  # only what can be loaded is kept
                 os.replace(name, path)
                 return
+            messages += [line for line in done.stderr.splitlines() if "error" in line]
     finally:
         Path(name).unlink(missing_ok=True)
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    raise KernelError(f"{compiler} could not build the kernel: {last}")
+    reason = messages[0] if messages else f"exit code {done.returncode}"
+    raise KernelError(f"{' '.join(compiler)} could not build the kernel: {reason}")
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise KernelError(f"{command[0]} could not be run: {e}") from e

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from kronline.native.build import KernelError, library
 
@@ -26,16 +27,16 @@ class Status:
 
 def status() -> Status:
     """Which path KF-RTRL takes on this machine's CPU, and why; builds the kernel if need be."""
-    if os.environ.get("KRONLINE_NATIVE", "1") in ("0", "no", "off", "false"):
-        return Status(False, f"KRONLINE_NATIVE={os.environ['KRONLINE_NATIVE']}")
+    asked = os.environ.get("KRONLINE_NATIVE", "").strip()
+    if asked.lower() in ("0", "no", "off", "false"):
+        return Status(False, f"KRONLINE_NATIVE={asked}")
     if not use.value:
         return Status(False, "kronline.native.use(False)")
     if jax.default_backend() != "cpu":
         return Status(False, f"the device is a {jax.default_backend()}, the kernel is for CPUs")
-    try:
-        built = library()
-    except KernelError as e:
-        return Status(False, str(e))
+    built = library()
+    if isinstance(built, KernelError):
+        return Status(False, str(built))
     return Status(True, f"{built.vector}, built by {built.compiler}")
 
 
@@ -48,8 +49,19 @@ def active() -> bool:
     return now.active
 
 
+def usable(reads: tuple[int, ...], *arrays: Any) -> bool:
+    """Whether the kernel takes these arrays: one precision, float32 or float64, nothing empty."""
+    leaves = jax.tree.leaves(arrays)
+    kinds = {a.dtype for a in leaves}
+    plain = kinds in ({jnp.dtype("float32")}, {jnp.dtype("float64")})
+    return plain and all(a.size for a in leaves) and len(set(reads)) == len(reads)
+
+
 def either(kernel: Callable[..., Any], plain: Callable[..., Any], *arrays: Any) -> Any:
-    """`kernel(*arrays)` where the native kernel can be used, `plain(*arrays)` elsewhere."""
+    """`kernel(*arrays)` where the native kernel can be used, `plain(*arrays)` elsewhere.
+
+    The kernel has no derivatives: a trace is not there to be differentiated.
+    """
     if not active():
         return plain(*arrays)
     return jax.lax.platform_dependent(*arrays, cpu=kernel, default=plain)

@@ -170,11 +170,10 @@ void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
   };
   for (int64_t s = 1; s < count; ++s) pool.Schedule(std::decay_t<decltype(run)>(run));
   run();
-  while (shared->finished.load(std::memory_order_acquire) < items) {
+  for (int spins = 0; shared->finished.load(std::memory_order_acquire) < items; ++spins) {
+    if (spins > 2000) std::this_thread::yield();  // the other thread may be waiting for this core
 #if defined(__SSE__)
     _mm_pause();
-#else
-    std::this_thread::yield();
 #endif
   }
 }
@@ -266,7 +265,7 @@ struct Merge {
   // u and A trade a power of two, so that they stay of a size.
   void prepare(const Shape& s) {
     norm_u = norm(u, m);
-    alive = norm_u > 0;
+    alive = norm_u != 0;  // a NaN is not to be forgotten
     sigma = std::exp2(std::nearbyint(std::log2(safe_sqrt_ratio(norm_u, *norm_A))));
     norm_u /= sigma;
     norm_h = norm(h, m);
@@ -507,23 +506,30 @@ ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any
   return ffi::Error::Success();
 }
 
+bool is_of(ffi::DataType type, const Any& x) { return x.element_type() == type; }
+bool is_of(ffi::DataType type, Out x) { return x->element_type() == type; }
+template <typename T>
+bool is_of(ffi::DataType, const T&) {
+  return true;  // not an array
+}
+
 template <typename F32, typename F64, typename... Args>
-ffi::Error by_type(const Any& x, F32 f32, F64 f64, Args... args) {
-  if (x.element_type() == ffi::DataType::F32) return f32(args...);
-  if (x.element_type() == ffi::DataType::F64) return f64(args...);
-  return ffi::Error::InvalidArgument("kronline's kernel takes float32 or float64");
+ffi::Error by_type(F32 f32, F64 f64, Args... args) {
+  if ((is_of(ffi::DataType::F32, args) && ...)) return f32(args...);
+  if ((is_of(ffi::DataType::F64, args) && ...)) return f64(args...);
+  return ffi::Error::InvalidArgument("kronline's kernel takes all float32 or all float64");
 }
 
 ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, bool before, Any W,
                      Any D, Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out,
                      Out A_out, Out norm_out, Out dA) {
-  return by_type(A, merge<float>, merge<double>, pool, reads, before, W, D, E, h, delta, c, u, A,
+  return by_type(merge<float>, merge<double>, pool, reads, before, W, D, E, h, delta, c, u, A,
                  norm_A, u_out, A_out, norm_out, dA);
 }
 
 ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
                    Any P, Out P_out) {
-  return by_type(P, rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
+  return by_type(rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
 }
 
 }  // namespace

@@ -167,6 +167,8 @@ def merge(
     plain = looped(partial(_merge, before=before))
     if not (isinstance(H, UnitH) and isinstance(group.M, UnitM)):
         return plain(pair, *rest)
+    if not native.usable(H.reads, pair, *rest):
+        return plain(pair, *rest)
     return native.either(partial(_kernel, before=before), plain, pair, *rest)
 
 
@@ -192,7 +194,7 @@ def _merge(
     # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two
     norm_u = jnp.sqrt(jnp.sum(pair.u**2))
     sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))
-    alive = norm_u > 0
+    alive = norm_u != 0  # a NaN is not to be forgotten
     u, norm_u = pair.u / sigma, norm_u / sigma
     # not 0·A where u = 0, which may have overflowed
     HA = jax.lax.cond(alive, H.scaled(sigma).mm, jnp.zeros_like, pair.A)
