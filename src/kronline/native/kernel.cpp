@@ -285,6 +285,15 @@ struct Merge {
     T* strips = scratch<T>(0, ceil_div(N, kRows) * kRows * K);
     T* panel = scratch<T>(1, N * L::kCols);
     build_strips(s, W, D, E, strips);
+    // the columns of H that are diagonal only: one number a row and slot that is not read
+    const int64_t unread = s.q - s.b;
+    T* diagonals = scratch<T>(2, unread * N);
+    for (int64_t b = 0, u = 0; b < s.q; ++b) {
+      if (s.read(b)) continue;
+      for (int64_t a = 0; a < s.q; ++a)
+        std::copy_n(E + (a * s.q + b) * n, n, diagonals + u * N + a * n);
+      ++u;
+    }
 
     for (int64_t c = from; c < to; c += L::kCols) {
       const int64_t width = std::min<int64_t>(L::kCols, to - c);
@@ -300,15 +309,17 @@ struct Merge {
 
       Vec square[2] = {}, dot[2] = {};
       for (int64_t R = 0; R < N; R += kRows) {
+        const int64_t first = R % n;
         auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
           const int64_t row = R + m;
-          const T* p = panel + K * L::kCols;
-          for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
-            if (s.q == s.b || s.read(b)) continue;
-            const T e = E[((row / n) * s.q + b) * n + row % n];
-            v0 += e * load(p + (row % n) * L::kCols);
-            v1 += e * load(p + (row % n) * L::kCols + L::kWidth);
-            p += n * L::kCols;
+          if (unread > 0) {
+            int64_t i = first + m;  // the row's unit, without a division
+            while (i >= n) i -= n;
+            for (int64_t b = 0; b < unread; ++b) {
+              const T* p = panel + (K + b * n + i) * L::kCols;
+              v0 += diagonals[b * N + row] * load(p);
+              v1 += diagonals[b * N + row] * load(p + L::kWidth);
+            }
           }
           square[0] += v0 * v0;
           square[1] += v1 * v1;
