@@ -42,7 +42,7 @@ class Demo:
     cannot solve T > 3 but by luck; UORO could, but drowns in noise; KF-RTRL does.
     """
 
-    steps: int = 300_000  # of every method: equal data
+    steps: int = 450_000  # of every method: equal data
     hidden: int = 64  # small enough for a laptop, large enough for UORO's noise to show
     lanes: int = 8  # few, so that there is time for many steps
     threshold: float = 0.1  # bits/char; the paper's 0.15 lets T run further ahead of what is solved
