@@ -195,7 +195,7 @@ def test_keys_layouts_and_unhashable_parts():
 def test_stretches_of_whole_segments():
     training = train.start(BLOCKS, Copy(), jax.random.key(0), 2)
     with pytest.raises(ValueError, match="multiple of 5 steps, got 7"):
-        train.stretch(BLOCKS, Copy(), training, 7)
+        train.stretch(BLOCKS, Copy(), (), training, 7)
 
 
 def test_a_window_needs_the_learners_own_loss(state):

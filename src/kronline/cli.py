@@ -3,9 +3,10 @@
 import json
 import platform
 import sys
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, make_dataclass
+from typing import Annotated, Any, TypeVar
 
 import jax
 import tyro
@@ -13,10 +14,14 @@ from rich.console import Console
 
 from kronline import bench, demo, names, native
 from kronline._version import __version__
-from kronline.bench.work import cores
 from kronline.errors import UsageError
+from kronline.machine import cores
 from kronline.progress import Tracker
+from kronline.runs import command, config, sample
+from kronline.runs.settings import CopyRun, TextRun
 from kronline.verifier.suite import jobs_for, library, run
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Verify:
 
     Without options: the library's default set. Exits with 1 if a check fails.
 
-    Examples:
+    Try:
         kronline verify
         kronline verify --cell "RHN(2, 3)" --estimator "kf_rtrl(window=1)"
         kronline verify --cell "my_cell.py:MyCell(2, 2)" --estimator my_trace.py:estimator
@@ -97,16 +102,50 @@ def info(args: Info) -> int:
     return 0
 
 
-Command = (
-    Annotated[Verify, tyro.conf.subcommand("verify")]
-    | Annotated[demo.Demo, tyro.conf.subcommand("demo")]
-    | Annotated[bench.Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Info, tyro.conf.subcommand("info")]
-)
+@dataclass(frozen=True)
+class Train:
+    """Train a network: the paper's copy task, or a language model on any text."""
+
+    task: CopyRun | TextRun
 
 
-def _run(args: Verify | demo.Demo | bench.Bench | Info) -> int:
-    match args:
+def _commands(argv: Sequence[str]) -> Any:
+    """All commands; those with a configuration start from the preset and file that argv names."""
+
+    def training(cls: type[T], name: str) -> Any:
+        words = argv if list(argv[:2]) == ["train", name] else []
+        default = config.start(cls, name, words)
+        return Annotated[cls, tyro.conf.subcommand(name, default=default)]
+
+    tasks = training(CopyRun, "copy") | training(TextRun, "text")
+    train = make_dataclass("Train", [("task", tasks)], frozen=True)
+    train.__doc__ = Train.__doc__
+    plain = {
+        "resume": command.Resume,
+        "list": command.List,
+        "sample": sample.Sample,
+        "demo": demo.Demo,
+        "verify": Verify,
+        "bench": bench.Bench,
+        "info": Info,
+    }
+    union: Any = Annotated[train, tyro.conf.subcommand("train")]
+    for name, cls in plain.items():
+        union = union | Annotated[cls, tyro.conf.subcommand(name)]
+    return union
+
+
+def _run(args: Any) -> int:
+    task = getattr(args, "task", args)
+    match task:
+        case CopyRun() | TextRun():
+            return command.train(task)
+        case command.Resume():
+            return command.resume(args)
+        case command.List():
+            return command.list_(args)
+        case sample.Sample():
+            return sample.main(args)
         case Verify():
             return verify(args)
         case demo.Demo():
@@ -115,6 +154,7 @@ def _run(args: Verify | demo.Demo | bench.Bench | Info) -> int:
             return bench.main(args)
         case Info():
             return info(args)
+    raise AssertionError(args)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -123,8 +163,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv == ["--version"]:
         print(f"kronline {__version__}")
         sys.exit(0)
+    warnings.showwarning = _warn
     try:
-        args = tyro.cli(Command, prog="kronline", args=argv, description=__doc__)
+        args = tyro.cli(
+            _commands(argv),
+            prog="kronline",
+            args=argv,
+            description=__doc__,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+        )
         code = _run(args)
     except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
@@ -133,3 +180,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("kronline: interrupted", file=sys.stderr)
         code = 130
     sys.exit(code)
+
+
+def _warn(message: Any, *_: Any, **__: Any) -> None:
+    print(f"kronline: warning: {message}", file=sys.stderr)

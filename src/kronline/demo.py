@@ -81,8 +81,8 @@ def learn(demo: Demo, label: str, estimator: Estimator, rate: float, tracker: Tr
     curve, done, seconds = Curve(label), 0, 0.0
     while done < demo.steps:
         begin = time.perf_counter()
-        training, bits = train.stretch(learner, task, training, chunk)
-        T, error = int(training.task.T), float(bits)
+        training, seen = train.stretch(learner, task, (), training, chunk)
+        T, error = int(training.task.T), float(seen.bits.mean())
         seconds += (time.perf_counter() - begin) * (done > 0)  # the first one compiles
         done += chunk
         curve.steps.append(done)

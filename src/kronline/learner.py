@@ -46,6 +46,7 @@ class Out(NamedTuple):
 
     loss: Float[Array, "*steps lanes"]  # without the loss weights
     prediction: Float[Array, "*steps lanes o"] | None = None
+    norm: Float[Array, " segments"] | None = None  # of each segment's gradient
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class Learner:
         weight: Any = None,
         noise: Noise = None,
         predictions: bool = False,
+        norms: bool = False,
     ) -> tuple[State, Out]:
         """Learn from many steps, as one compiled scan.
 
@@ -195,7 +197,8 @@ class Learner:
             weight: loss weights (steps, lanes).
             noise: replaces the draws from the state's key: `draws(lanes)` with a leading axis of
                 segments.
-            predictions: whether to return what was predicted, too.
+            predictions: whether to return what was predicted, too,
+            norms: and the 2-norm of each segment's gradient.
 
         Returns:
             the new state, and losses (steps, lanes). Lanes' gradients are averaged, and a segment's
@@ -204,7 +207,9 @@ class Learner:
         x, lead = checks.steps(x, state.s.shape[0])
         seg = self._checked(state, lead, x, y, reset, weight, noise)
         run = type(self)._run_in_place if self.donate else type(self)._run
-        return run(self, state, seg, noise, predictions)
+        if norms and state.buffer is not None:
+            raise ValueError("norms need a state without a buffer; init without example")
+        return run(self, state, seg, noise, predictions, norms)
 
     def step(
         self,
@@ -249,25 +254,26 @@ class Learner:
         return self._gradients(state, seg, noise)
 
     def _run_plain(
-        self, state: State, seg: Segment, noise: Noise, predictions: bool
+        self, state: State, seg: Segment, noise: Noise, predictions: bool, norms: bool
     ) -> tuple[State, Out]:
         seg = self._typed(seg)
         if state.buffer is not None:
             return jax.lax.scan(partial(self._buffered, predictions=predictions), state, seg)
 
-        def one(state: State, inputs: Any) -> tuple[State, Out]:
+        def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Array | None]]:
             state, grads, seen = self._segment(state, *inputs)
-            return self._updated(state, grads), _out(seen, predictions)
+            norm = optax.global_norm(grads) if norms else None
+            return self._updated(state, grads), (_out(seen, predictions), norm)
 
-        state, out = self._scan(one, state, self._cut(seg), noise)
-        return state, jax.tree.map(_time_first, out)
+        state, (out, norm) = self._scan(one, state, self._cut(seg), noise)
+        return state, jax.tree.map(_time_first, out)._replace(norm=norm)
 
-    _run = jax.jit(_run_plain, static_argnums=(0, 4))
-    _run_in_place = jax.jit(_run_plain, static_argnums=(0, 4), donate_argnums=1)
+    _run = jax.jit(_run_plain, static_argnums=(0, 4, 5))
+    _run_in_place = jax.jit(_run_plain, static_argnums=(0, 4, 5), donate_argnums=1)
 
     def _step_plain(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
         seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
-        state, out = self._run_plain(state, seg, noise, True)
+        state, out = self._run_plain(state, seg, noise, True, False)
         return state, jax.tree.map(lambda a: a[0], out)
 
     _step = jax.jit(_step_plain, static_argnums=0)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optax
+
 from kronline import cells, online
 from kronline.errors import UsageError
 
@@ -30,10 +32,20 @@ CELLS: dict[str, Callable[..., Any]] = {
         cells.ResetBeforeGRU,
     )
 }
+OPTIMISERS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (optax.adam, optax.adamw, optax.sgd, optax.rmsprop, optax.radam)
+}
 
 
-def parse(text: str, known: dict[str, Callable[..., Any]], what: str) -> Any:
-    """`NAME`, `NAME(arguments)` or `place:NAME` as the object it means."""
+def parse(text: str, known: dict[str, Callable[..., Any]], what: str, *first: Any) -> Any:
+    """`NAME`, `NAME(arguments)` or `place:NAME` as the object it means.
+
+    Args:
+        text: what was written.
+        known: what the library has of that kind.
+        what: the kind, for errors.
+        *first: arguments that come before those in the text: a cell's sizes, for instance.
+    """
     place, _, text = text.rpartition(":")
     try:
         node = ast.parse(text, mode="eval").body
@@ -51,7 +63,7 @@ def parse(text: str, known: dict[str, Callable[..., Any]], what: str) -> Any:
     if not callable(make):
         return make
     try:
-        return make(*args, **kwargs)
+        return make(*first, *args, **kwargs)
     except (TypeError, ValueError) as e:
         raise UsageError(f"{what} {text!r}: {e}") from e
 

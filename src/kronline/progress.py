@@ -19,14 +19,19 @@ class Tracker:
             tracker.update("kf", 10, "T = 3")
     """
 
-    def __init__(self, totals: dict[str, int]):
+    def __init__(
+        self, totals: dict[str, int], done: dict[str, int] | None = None, *, quiet: bool = False
+    ):
+        """`done`: units that were done before now; `quiet`: write nothing."""
         self._totals = totals
-        self._done = dict.fromkeys(totals, 0)
+        self._before = dict.fromkeys(totals, 0) | (done or {})
+        self._done = dict(self._before)
+        self._quiet = quiet
         self._notes = dict.fromkeys(totals, "")
         self._lock = threading.Lock()
         self._start = self._printed = time.monotonic()
         self._bars: Progress | None = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not quiet:
             self._bars = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -37,7 +42,10 @@ class Tracker:
                 TimeRemainingColumn(elapsed_when_finished=False),
                 console=Console(stderr=True),
             )
-            self._ids = {n: self._bars.add_task(n, total=t, note="") for n, t in totals.items()}
+            self._ids = {
+                n: self._bars.add_task(n, total=t, note="", completed=self._done[n])
+                for n, t in totals.items()
+            }
 
     def __enter__(self) -> "Tracker":
         if self._bars:
@@ -53,21 +61,35 @@ class Tracker:
         if self._bars:
             self._bars.stop()
 
-    def update(self, name: str, by: int, note: str = "") -> None:
-        """`by` more units of a job are done."""
+    def update(self, name: str, by: int, note: str = "", *, now: bool = False) -> None:
+        """`by` more units of a job are done; `now`: say so, however short ago the last line was."""
         with self._lock:
             self._done[name] += by
             self._notes[name] = note
             if self._bars:
                 self._bars.update(self._ids[name], advance=by, note=note)
-            elif time.monotonic() - self._printed > PLAIN_EVERY:
+            elif not self._quiet and (now or time.monotonic() - self._printed > PLAIN_EVERY):
                 self._printed = time.monotonic()
                 print(self._line(), file=sys.stderr, flush=True)
 
     def _line(self) -> str:
         elapsed = time.monotonic() - self._start
         shares = {n: self._done[n] / t for n, t in self._totals.items()}
-        overall = sum(self._done.values()) / sum(self._totals.values())
-        left = elapsed * (1 / overall - 1) if overall else float("nan")
-        parts = [f"{n} {100 * s:.0f} % {self._notes[n]}".rstrip() for n, s in shares.items() if s]
-        return f"{'; '.join(parts)} ({elapsed:.0f} s, about {left:.0f} s left)"
+        here = sum(self._done.values()) - sum(self._before.values())
+        todo = sum(self._totals.values()) - sum(self._done.values())
+        left = f", about {_span(elapsed * todo / here)} left" if here else ""
+        parts = [
+            f"{n} {100 * s:.0f} % {self._notes[n]}".rstrip()
+            for n, s in shares.items()
+            if s or self._notes[n]
+        ]
+        return f"{'; '.join(parts)} ({_span(elapsed)}{left})"
+
+
+def _span(seconds: float) -> str:
+    """A length of time, as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,25 +1,16 @@
-"""A learner on disk: one safetensors file, whose header holds its description as JSON. No pickle.
-
-The file is written beside its final place and then moved there, so that a reader never sees half of
-it, and it carries a checksum of the numbers in it.
-"""
+"""A learner on disk: one safetensors file, whose header holds its description as JSON. No pickle."""
 
 import dataclasses
-import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
 
-from kronline import cells, lanes, online, readout, traces
+from kronline import cells, disk, lanes, online, readout, traces
 from kronline._version import __version__
 from kronline.learner import Learner, State
 
@@ -34,28 +25,13 @@ def save(path: str | Path, learner: Learner, state: State) -> None:
         learner: whose settings go into the header, as JSON.
         state: parameters, optimiser state, lanes, traces and key.
     """
-    arrays = {name: _plain(leaf) for name, leaf in _named(state).items()}
     header = {
         "format": FORMAT,
         "version": __version__,
         "learner": describe(learner),
-        "keys": {
-            name: str(jax.random.key_impl(k)) for name, k in _named(state).items() if _is_key(k)
-        },
         "buffered": state.buffer is not None,
-        "sha256": _checksum(arrays),
     }
-    data = to_bytes(arrays, {"kronline": json.dumps(header)})
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    disk.write_tree(Path(path), state, header)
 
 
 def load(
@@ -77,7 +53,7 @@ def load(
     Raises:
         ValueError: if the file is damaged, or does not fit the learner.
     """
-    header, arrays = _read(Path(path))
+    header, arrays = disk.read_tree(Path(path), FORMAT)
     if learner is None:
         if optimiser is None:
             raise ValueError(
@@ -94,66 +70,7 @@ def load(
         raise ValueError(f"{path} holds a buffer; load needs example=(x, y), as init did")
     lanes_ = arrays["s"].shape[0]
     like = jax.eval_shape(lambda: learner.init(jax.random.key(0), lanes_, example))
-    return learner, _filled(path, like, arrays, header["keys"])
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    try:
-        with safe_open(path, framework="numpy") as f:
-            header = json.loads((f.metadata() or {}).get("kronline", "{}"))
-            arrays = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as e:
-        raise ValueError(f"{path} is damaged or is not a safetensors file: {e}") from e
-    if header.get("format") != FORMAT:
-        raise ValueError(f"{path} needs the format {FORMAT!r}, got {header.get('format')!r}")
-    if header["sha256"] != _checksum(arrays):
-        raise ValueError(f"{path} is damaged: its numbers do not match their checksum")
-    return header, arrays
-
-
-def _filled(
-    path: str | Path, like: State, arrays: dict[str, np.ndarray], keys: dict[str, str]
-) -> State:
-    wanted = _named(like)
-    if set(wanted) != set(arrays):
-        odd = sorted(set(wanted) ^ set(arrays))
-        raise ValueError(f"{path} does not fit this learner and optimiser: they differ in {odd}")
-
-    def leaf(name: str, want: Any) -> Any:
-        got = arrays[name]
-        if _is_key(want):
-            return jax.random.wrap_key_data(jnp.asarray(got), impl=keys[name])
-        if got.shape != want.shape or got.dtype != want.dtype:
-            raise ValueError(
-                f"{path}: {name} needs {want.dtype}{want.shape}, got {got.dtype}{got.shape}"
-            )
-        return jnp.asarray(got)
-
-    leaves = [leaf(name, want) for name, want in wanted.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _named(state: State) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {jax.tree_util.keystr(p, simple=True, separator="."): leaf for p, leaf in leaves}
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
-
-
-def _plain(leaf: Any) -> np.ndarray:
-    if _is_key(leaf):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf, order="C")
-
-
-def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    sha = hashlib.sha256()
-    for name in sorted(arrays):
-        sha.update(name.encode())
-        sha.update(arrays[name].tobytes())
-    return sha.hexdigest()
+    return learner, disk.filled(path, like, arrays, header["keys"])
 
 
 # -- settings as JSON ------------------------------------------------------------------------------

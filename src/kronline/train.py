@@ -14,23 +14,30 @@ BLOCK = 20  # steps after which a task is told how it went, unless segments are 
 
 
 class Task(Protocol):
-    """A stream that makes its own data, and may react to how well it is learnt."""
+    """A stream, which may react to how well it is learnt."""
 
     def init(self, key: Key[Array, ""], lanes: int) -> Any:
         """Where the stream starts."""
 
-    def batch(self, state: Any, steps: int) -> tuple[Any, Segment]:
-        """The next steps, (steps, lanes)."""
+    def batch(self, state: Any, data: Any, steps: int) -> tuple[Any, Segment]:
+        """The next steps, (steps, lanes), out of the data that the task needs, if any."""
 
     def feedback(self, state: Any, bits: Float[Array, "steps lanes"]) -> Any:
         """Told the losses of these steps, in bits."""
 
 
 class Training(NamedTuple):
-    """A run between two stretches."""
+    """A run between two stretches: all that goes on."""
 
     learner: State
     task: Any
+
+
+class Stretch(NamedTuple):
+    """What was seen on the way."""
+
+    bits: Float[Array, " steps"]  # the mean over lanes
+    norm: Float[Array, " segments"]  # of the gradients
 
 
 def start(learner: Learner, task: Task, key: Key[Array, ""], lanes: int) -> Training:
@@ -39,11 +46,11 @@ def start(learner: Learner, task: Task, key: Key[Array, ""], lanes: int) -> Trai
     return Training(learner.init(k_learner, lanes), task.init(k_task, lanes))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 3), donate_argnums=2)
+@partial(jax.jit, static_argnums=(0, 1, 4), donate_argnums=3)
 def stretch(
-    learner: Learner, task: Task, training: Training, steps: int
-) -> tuple[Training, Float[Array, ""]]:
-    """Many steps with no return to the host; the mean loss in bits a step and lane."""
+    learner: Learner, task: Task, data: Any, training: Training, steps: int
+) -> tuple[Training, Stretch]:
+    """Many steps with no return to the host."""
     k = learner.estimator.span or steps
     if steps < 1 or steps % k:
         raise ValueError(
@@ -55,11 +62,14 @@ def stretch(
     segments = steps // k
     block = k * max(d for d in range(1, max(1, BLOCK // k) + 1) if segments % d == 0)
 
-    def one(training: Training, _: None) -> tuple[Training, Array]:
-        stream, seg = task.batch(training.task, block)
-        state, out = learner.run(training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight)
+    def one(training: Training, _: None) -> tuple[Training, Stretch]:
+        stream, seg = task.batch(training.task, data, block)
+        state, out = learner.run(
+            training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight, norms=True
+        )
         bits = out.loss / jnp.log(2.0)
-        return Training(state, task.feedback(stream, bits)), bits.mean()
+        assert out.norm is not None
+        return Training(state, task.feedback(stream, bits)), Stretch(bits.mean(1), out.norm)
 
-    training, bits = jax.lax.scan(one, training, None, steps // block)
-    return training, bits.mean()
+    training, seen = jax.lax.scan(one, training, None, steps // block)
+    return training, jax.tree.map(lambda a: a.reshape(-1), seen)

@@ -19,7 +19,7 @@ class Bench:
     compared with; how the cost grows. Rows are timed in turn, the matmul rate just before each; all
     figures are medians. Leave the machine alone meanwhile. About 4 minutes.
 
-    Examples:
+    Try:
         kronline bench --quick
         kronline bench --json > before.json
         kronline bench --compare before.json

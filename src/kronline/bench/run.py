@@ -20,7 +20,8 @@ from kronline import native
 from kronline._version import __version__
 from kronline.bench.machine import REST
 from kronline.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Group, groups
-from kronline.bench.work import Row, cores
+from kronline.bench.work import Row
+from kronline.machine import describe
 from kronline.errors import UsageError
 
 LONGEST = 20.0  # seconds a step beyond which a row is skipped
@@ -279,19 +280,9 @@ def _one_lane(bench: Bench) -> dict[str, float] | None:
 
 def machine() -> dict[str, Any]:
     """What it was measured on."""
-    cpu = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as f:
-            cpu = next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
     path = native.status()
-    return {
-        "cpu": cpu,
-        "cores": cores(),
+    return describe() | {
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "python": platform.python_version(),
-        "jax": jax.__version__,
         "numpy": np.__version__,
         "kronline": __version__,
         "native": path.active,

@@ -1,7 +1,6 @@
 """What is timed: rows by name, and how each is built and run."""
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from kronline import cells
 from kronline.bench import baseline
 from kronline.lanes import Vmap, best
 from kronline.learner import Learner
+from kronline.machine import cores
 from kronline.online import Estimator, kf_rtrl, rtrl, tbptt, uoro
 from kronline.readout import softmax
 
@@ -90,14 +90,6 @@ class Timed:
     steps: int
     bytes_per_lane: float | None  # at rest, and what is made meanwhile, divided by lanes
     rewind: Callable[[], None] = lambda: None  # before each timing
-
-
-def cores() -> int:
-    """How many this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def build(row: Row, seconds: float = 0.15) -> Timed:

@@ -13,7 +13,8 @@ import jax
 
 from kronline import native
 from kronline.bench.machine import Machine, seconds
-from kronline.bench.work import Row, Timed, build, cores
+from kronline.bench.work import Row, Timed, build
+from kronline.machine import cores
 
 
 def serve(kind: str, commands: TextIO, answers: TextIO) -> None:

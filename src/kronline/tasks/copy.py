@@ -87,7 +87,7 @@ class Copy:
         words = -(-self.max_length // 32)
         return length, jax.random.bits(k_bits, (steps, lanes, words), jnp.uint32)
 
-    def batch(self, state: CopyState, steps: int) -> tuple[CopyState, Segment]:
+    def batch(self, state: CopyState, data: Any, steps: int) -> tuple[CopyState, Segment]:
         """The next steps of every lane, (steps, lanes)."""
 
         def one(state: CopyState, new: Any) -> tuple[CopyState, tuple[Array, Array, Array]]:

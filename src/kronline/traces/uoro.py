@@ -13,7 +13,9 @@ from kronline.grads import Grads, Weighted
 from kronline.jacobians import Kronecker, Lin
 from kronline.lanes import looped
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Trace, safe_sqrt_ratio
+from kronline.traces import uoro_block
+from kronline.traces.base import Steps, Trace
+from kronline.traces.uoro_block import factors, norms
 
 CACHED = 1 << 19  # bytes of θ̃ that are worked on at once
 
@@ -66,6 +68,12 @@ class UORO(Trace):
         weights = memory.s @ delta / self.copies
         return jax.tree.map(lambda t: Weighted(weights, t), memory.theta)
 
+    def push(self, memory: RankOne, steps: Steps, noise: Float[Array, "k copies N"]) -> RankOne:
+        """Over the k steps of a segment, with two passes over θ̃ in all, where the cell allows."""
+        if steps.length == 1 or type(self).step != UORO.step or not uoro_block.can(steps.at(0)):
+            return super().push(memory, steps, noise)
+        return RankOne(*uoro_block.push(memory.s, memory.theta, steps, noise))
+
     def variance(self, memory: RankOne, lin: Lin) -> Float[Array, ""]:
         """The formula above, over all ν for `E‖νF‖`: for tiny N."""
         H, F = lin.dense()
@@ -108,22 +116,14 @@ def pulled_F(lin: Lin, nu: Float[Array, " N"]) -> Any:
     return lin.times_F(nu)
 
 
-def norms(rows: Float[Array, "copies N"]) -> Float[Array, " copies"]:
-    """Of each row."""
-    return jnp.sqrt(jnp.sum(rows**2, axis=1))
-
-
 def merge(
     theta: Any, g: Any, norm_s: Float[Array, ""], norm_nu: Float[Array, ""]
 ) -> tuple[Any, tuple[Array, Array]]:
     """All that needs a pass over θ̃: the new θ̃, and the factors of H s̃ and ν. One copy."""
-    norm_t, norm_g = jnp.sqrt(_norm2(theta)), jnp.sqrt(_norm2(g))
-    old, new = (norm_s > 0) & (norm_t > 0), norm_g > 0
-    rho0, rho1 = safe_sqrt_ratio(norm_t, norm_s), safe_sqrt_ratio(norm_g, norm_nu)
-    keep, add = jnp.where(old, 1 / rho0, 0), jnp.where(new, 1 / rho1, 0)
+    f = factors(norm_s, jnp.sqrt(_norm2(theta)), norm_nu, jnp.sqrt(_norm2(g)))
     # θ̃ ← θ̃/ρ0 + νF/ρ1
-    theta = jax.tree.map(lambda t, g: keep * t + add * _dense(g), theta, g)
-    return theta, (jnp.where(old, rho0, 0), jnp.where(new, rho1, 0))
+    theta = jax.tree.map(lambda t, g: f.keep * t + f.add * _dense(g), theta, g)
+    return theta, (f.rho0, f.rho1)
 
 
 def _times(v: Float[Array, " N"], F: Any) -> Any:

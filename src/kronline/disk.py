@@ -1,0 +1,106 @@
+"""Files that are whole or absent, and trees of arrays in them: safetensors with a JSON header.
+
+A file is written beside its final place, flushed to the disk and then moved there, so that a reader
+never sees half of it. Trees carry a checksum of their numbers. No pickle.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+Arrays = dict[str, np.ndarray]
+
+
+def write(path: Path, data: str | bytes) -> None:
+    """The whole file or nothing."""
+    data = data.encode() if isinstance(data, str) else data
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_tree(path: Path, tree: Any, header: dict[str, Any]) -> None:
+    """Arrays and keys under their names in the tree."""
+    named_ = named(tree)
+    arrays = {name: _plain(leaf) for name, leaf in named_.items()}
+    keys = {name: str(jax.random.key_impl(k)) for name, k in named_.items() if _is_key(k)}
+    header = header | {"keys": keys, "sha256": _checksum(arrays)}
+    write(path, to_bytes(arrays, {"kronline": json.dumps(header)}))
+
+
+def read_tree(path: Path, form: str) -> tuple[dict[str, Any], Arrays]:
+    """The header and the arrays of a file whose header says that it is of this format.
+
+    Raises:
+        ValueError: if the file is damaged, or of another format.
+    """
+    try:
+        with safe_open(path, framework="numpy") as f:
+            header = json.loads((f.metadata() or {}).get("kronline", "{}"))
+            arrays = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as e:
+        raise ValueError(f"{path} is damaged or is not a safetensors file: {e}") from e
+    if header.get("format") != form:
+        raise ValueError(f"{path} needs the format {form!r}, got {header.get('format')!r}")
+    if header["sha256"] != _checksum(arrays):
+        raise ValueError(f"{path} is damaged: its numbers do not match their checksum")
+    return header, arrays
+
+
+def filled(path: Path | str, like: Any, arrays: Arrays, keys: dict[str, str]) -> Any:
+    """A tree of the shape of `like`, with what was read."""
+    wanted = named(like)
+    if set(wanted) != set(arrays):
+        odd = sorted(set(wanted) ^ set(arrays))
+        raise ValueError(f"{path} does not fit this learner and optimiser: they differ in {odd}")
+
+    def leaf(name: str, want: Any) -> Any:
+        got = arrays[name]
+        if _is_key(want):
+            return jax.random.wrap_key_data(jnp.asarray(got), impl=keys[name])
+        if got.shape != want.shape or got.dtype != want.dtype:
+            raise ValueError(
+                f"{path}: {name} needs {want.dtype}{want.shape}, got {got.dtype}{got.shape}"
+            )
+        return jnp.asarray(got)
+
+    leaves = [leaf(name, want) for name, want in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """Leaves by their place: `params.cell.W`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(p, simple=True, separator="."): leaf for p, leaf in leaves}
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if _is_key(leaf):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf, order="C")
+
+
+def _checksum(arrays: Arrays) -> str:
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        sha.update(name.encode())
+        sha.update(arrays[name].tobytes())
+    return sha.hexdigest()

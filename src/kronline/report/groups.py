@@ -1,0 +1,254 @@
+"""Runs that differ in nothing but the seed, as one: their mean, their deviation, their label."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from kronline.report import labels
+from kronline.runs.folder import Run
+
+Axis = Literal["steps", "seconds"]
+
+# how a run is kept, not what is learnt
+HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard"})
+ORDER = ("KF-RTRL", "UORO", "UORO-AVG", "TBPTT")  # as in the paper's table; others behind them
+POINTS = 240  # of a curve over compute time, where no two seeds are measured at the same moment
+
+
+class Stat(NamedTuple):
+    """Mean and standard deviation (of a sample, n − 1) over seeds; none for a single one."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Stat | None":
+        """Of the numbers among the values; None if there is none."""
+        x = [float(v) for v in values if v is not None and math.isfinite(v)]
+        if not x:
+            return None
+        return cls(float(np.mean(x)), float(np.std(x, ddof=1)) if len(x) > 1 else None, len(x))
+
+    def text(self, digits: int) -> str:
+        """`12.3 ± 0.6`."""
+        shown = f"{self.mean:.{digits}f}"
+        return shown if self.std is None else f"{shown} ± {self.std:.{digits}f}"
+
+
+class Curve(NamedTuple):
+    """A mean over seeds, its deviation (0 where there is one seed), and where seeds ended early."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    ended: tuple[tuple[float, float, str], ...] = ()  # x, y, state
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one configuration, ordered by seed."""
+
+    kind: str
+    method: str
+    config: dict[str, Any]  # without what only says how a run is kept
+    runs: tuple[Run, ...]
+    label: str = ""
+
+    @property
+    def seeds(self) -> list[int]:
+        """One a run."""
+        return [int(run.config.get("seed", 0)) for run in self.runs]
+
+    @property
+    def unfinished(self) -> list[Run]:
+        """Runs that have not reached, or will not reach, their last step."""
+        return [run for run in self.runs if run.state != "finished"]
+
+    def stat(self, name: str) -> Stat | None:
+        """Of one number a run: T, solved, valid, test, seconds, step, arrival."""
+        return Stat.of(number(run, name) for run in self.runs)
+
+
+def number(run: Run, name: str) -> float | None:
+    """One number of a run, as of its last measurement; None if it was never measured."""
+    if name == "valid":  # the best one
+        return min((y for _, y in _points(run, "valid")), default=None)
+    if name == "seconds":
+        return _clock(run)[-1][1] if run.timing else None
+    if name == "step":
+        return max((m["step"] for m in run.metrics), default=0)
+    if name == "arrival":  # when the last T was reached
+        T = _points(run, "T")
+        return next(x for x, y in T if y == T[-1][1]) if T else None
+    seen = _points(run, name)
+    return seen[-1][1] if seen else None
+
+
+def right(group: Group) -> Curve | None:
+    """The share of bits right at each string length, where runs have tried that."""
+    tried = [m["right"] for run in group.runs for m in run.metrics if "right" in m]
+    at = [Stat.of(r[i] for r in tried if i < len(r)) for i in range(max(map(len, tried), default=0))]
+    kept = [(i + 1, s) for i, s in enumerate(at) if s]
+    if not kept:
+        return None
+    x, stats = zip(*kept, strict=True)
+    return Curve(np.array(x), np.array([s.mean for s in stats]), np.array([s.std or 0 for s in stats]))
+
+
+def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
+    """A measured number over data time or compute time.
+
+    Each seed is read off on a common grid: T as the stairs that it is, the rest between its
+    measurements. The mean goes as far as every finished seed does, and is over the seeds that have
+    come that far. None if nothing was measured.
+    """
+    seeds = [(run, *_over(run, name, axis)) for run in group.runs]
+    seeds = [(run, x, y) for run, x, y in seeds if len(x)]
+    if not seeds:
+        return None
+    done = [x[-1] for run, x, _ in seeds if run.state == "finished"]
+    end = min(done) if done else max(x[-1] for _, x, _ in seeds)
+    grid = _grid([x for _, x, _ in seeds], end, exact=axis == "steps")
+    values = np.stack([_read_off(grid, x, y, stairs=name == "T") for _, x, y in seeds])
+    n = np.isfinite(values).sum(0)
+    grid, values, n = grid[n > 0], values[:, n > 0], n[n > 0]
+    mean = np.nansum(values, 0) / n
+    std = np.sqrt(np.nansum((values - mean[None]) ** 2, 0) / np.maximum(n - 1, 1))
+    ended = tuple((x[-1], y[-1], run.state) for run, x, y in seeds if run.state != "finished")
+    return Curve(grid, mean, std, ended)
+
+
+def _points(run: Run, name: str) -> list[tuple[float, float]]:
+    """(step, value) wherever it was measured and is a number; step 0 has T = 1."""
+    seen = [(m["step"], m[name]) for m in run.metrics if m.get(name) is not None]
+    if name == "valid":  # the closing line repeats the best one, and says where that was
+        seen = [(m.get("valid_step", m["step"]), m[name]) for m in run.metrics if name in m]
+        seen = sorted(dict(seen).items())
+    points = [(float(x), float(y)) for x, y in seen if math.isfinite(y)]
+    return [(0.0, 1.0), *points] if name == "T" and points else points
+
+
+def _clock(run: Run) -> list[tuple[float, float]]:
+    """(step, seconds since the start); a chunk that was done twice counts once."""
+    chunks = {float(t["step"]): float(t["seconds"]) for t in run.timing}
+    steps = sorted(chunks)
+    seconds = np.cumsum([chunks[s] for s in steps]).tolist()
+    return [(0.0, 0.0), *zip(steps, seconds, strict=True)]
+
+
+def _over(run: Run, name: str, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
+    points = np.array(_points(run, name), float).reshape(-1, 2)
+    x, y = points[:, 0], points[:, 1]
+    if axis == "seconds":
+        if not run.timing:
+            return np.zeros(0), np.zeros(0)
+        steps, seconds = np.array(_clock(run)).T
+        x = np.interp(x, steps, seconds)
+    return x, y
+
+
+def _grid(xs: Sequence[np.ndarray], end: float, exact: bool) -> np.ndarray:
+    every = np.unique(np.concatenate(xs))
+    every = every[every <= end]
+    if exact and len(every) <= 2 * POINTS:
+        return every
+    return np.linspace(every[0], end, POINTS)
+
+
+def _read_off(grid: np.ndarray, x: np.ndarray, y: np.ndarray, stairs: bool) -> np.ndarray:
+    if stairs:
+        at = y[np.clip(np.searchsorted(x, grid, "right") - 1, 0, None)]
+    else:
+        at = np.interp(grid, x, y)
+    return np.where((grid >= x[0]) & (grid <= x[-1]), at, np.nan)
+
+
+# -- which runs belong together, and which are shown -----------------------------------------------
+
+
+def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
+    """Runs of a kind by all but the seed, labelled; methods in the paper's order."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.kind == kind:
+            text = run.about.get("data", {}).get("sha256", {})  # by whatever name it was given
+            found.setdefault(repr((sorted(settings(run).items()), text)), []).append(run)
+    out = []
+    for same in found.values():
+        same = sorted(same, key=lambda run: (run.config.get("seed", 0), str(run.path)))
+        config = settings(same[0])
+        out.append(Group(kind, labels.method(str(config.get("estimator", ""))), config, tuple(same)))
+    return labelled(sorted(out, key=lambda g: rank(g.method)))
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """What is learnt, and how: the configuration without what only says how the run is kept."""
+    out = {k: v for k, v in run.config.items() if k not in HOW}
+    if "name" in run.about.get("data", {}):
+        out["data"] = run.about["data"]["name"]
+    return out
+
+
+def rank(method: str) -> tuple[int, list[Any]]:
+    """Where a method stands among others: TBPTT-5 before TBPTT-25."""
+    family = max((f for f in ORDER if method.startswith(f)), key=len, default="")
+    numbers = [int(part) for part in re.findall(r"\d+", method)]
+    return (ORDER.index(family) if family else len(ORDER)), [numbers, method]
+
+
+def labelled(groups: Sequence[Group]) -> list[Group]:
+    """With the method's name, and only the settings in which the groups differ.
+
+    The learning rate is tuned for each method, so it is named only where a method has several.
+    """
+    differ = sorted(varying([g.config for g in groups]) - {"estimator", "rate"})
+    out = []
+    for g in groups:
+        rates = {h.config.get("rate") for h in groups if h.config | {"rate": 0} == g.config | {"rate": 0}}
+        keys = [*differ, "rate"] if len(rates) > 1 else differ
+        more = [labels.setting(k, g.config.get(k)) for k in keys]
+        out.append(replace(g, label=", ".join([g.method, *more])))
+    return out
+
+
+def varying(configs: Sequence[dict[str, Any]]) -> set[str]:
+    """The keys whose values are not the same in all."""
+    keys = {k for c in configs for k in c}
+    return {k for k in keys if any(c.get(k) != configs[0].get(k) for c in configs)}
+
+
+RULE = {
+    "copy": "the highest mean final T, and of equals the one that arrived earlier",
+    "text": "the lowest mean best validation bits/char",
+}
+
+
+def score(group: Group) -> tuple[float, float]:
+    """Less is better, by the rule of its kind."""
+    worst = Stat(math.inf, None, 0)
+    if group.kind == "copy":
+        T, arrival = group.stat("T"), group.stat("arrival")
+        return (-T.mean, (arrival or worst).mean) if T else (math.inf, math.inf)
+    return ((group.stat("valid") or worst).mean, 0.0)
+
+
+class Picked(NamedTuple):
+    """The groups that are shown, each at its best learning rate, and all that were tried."""
+
+    shown: list[Group]
+    tried: list[list[Group]]  # of each shown one, by rate
+
+
+def best_rates(groups: Sequence[Group]) -> Picked:
+    """Of groups that differ in the learning rate alone, the best one by the rule of their kind."""
+    families: dict[str, list[Group]] = {}
+    for g in groups:
+        rest = sorted((k, v) for k, v in g.config.items() if k != "rate")
+        families.setdefault(repr(rest), []).append(g)
+    tried = [sorted(f, key=lambda g: -float(g.config.get("rate", 0))) for f in families.values()]
+    return Picked(labelled([min(f, key=score) for f in tried]), tried)

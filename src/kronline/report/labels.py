@@ -1,0 +1,112 @@
+"""What things are called in figures and tables: methods, settings, numbers."""
+
+import ast
+import math
+from collections.abc import Sequence
+from typing import Any
+
+_SUPERSCRIPT = str.maketrans("-−0123456789.", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹·")
+
+
+def call(estimator: str) -> tuple[str, list[str], dict[str, str]]:
+    """`NAME(arguments)` taken apart, arguments as they were written: nothing is evaluated."""
+    try:
+        node = ast.parse(estimator, mode="eval").body
+    except SyntaxError:
+        return estimator, [], {}
+    if not isinstance(node, ast.Call):
+        return estimator, [], {}
+    named = {str(k.arg): ast.unparse(k.value) for k in node.keywords}
+    return ast.unparse(node.func), [ast.unparse(a) for a in node.args], named
+
+
+def method(estimator: str) -> str:
+    """The paper's name of an estimator: `kf_rtrl` is KF-RTRL, `tbptt(25)` TBPTT-25.
+
+    A user's own, `file.py:NAME(...)`, keeps its name as it is written.
+    """
+    place, _, text = estimator.rpartition(":")
+    if place:
+        return text
+    name, first, named = call(estimator)
+    if not name.isidentifier():
+        return estimator
+    out = name.upper().replace("_", "-")
+    copies = named.pop("copies", first[0] if first and name == "uoro" else "1")
+    if name == "uoro":
+        first = first[1:]
+        out = "UORO" if copies == "1" else f"UORO-AVG (k = {copies})"
+    if "k" in named:
+        first = [named.pop("k"), *first]
+    out += "".join(f"-{a}" for a in first)
+    return out + "".join(f", {k} {v}" for k, v in named.items() if v != "None")
+
+
+def horizon(estimator: str) -> int | None:
+    """k of `tbptt(k)`, None for any other method."""
+    name, first, named = call(estimator)
+    k = (first or [named.get("k", "")])[0]
+    return int(k) if name == "tbptt" and k.isdigit() else None
+
+
+def rate(value: float) -> str:
+    """A learning rate as the paper writes it: 10⁻³·⁵."""
+    if not value > 0:
+        return f"{value:g}"
+    power = round(2 * math.log10(value)) / 2
+    if not math.isclose(value, 10**power, rel_tol=1e-3):
+        return f"{value:.3g}"
+    return "10" + f"{power:g}".translate(_SUPERSCRIPT)
+
+
+def value(key: str, given: Any) -> str:
+    """One setting's value, for people."""
+    if key == "rate" and isinstance(given, int | float):
+        return rate(given)
+    if given is None or given in ("", [], {}):
+        return "none"
+    if isinstance(given, bool):
+        return "yes" if given else "no"
+    if isinstance(given, int):
+        return f"{given:,}"
+    if isinstance(given, float):
+        return f"{given:g}"
+    if isinstance(given, list | tuple):
+        return ", ".join(value(key, v) for v in given)
+    return str(given)
+
+
+def setting(key: str, given: Any) -> str:
+    """A setting that tells two curves apart, as short as can be."""
+    text = value(key, given)
+    short = {
+        "hidden": f"n = {text}",
+        "lanes": f"{text} lanes",
+        "steps": f"{text} steps",
+        "cell": text,
+        "data": text.replace("\\", "/").rstrip("/").rpartition("/")[2] or text,
+    }
+    if key == "delay":
+        return {"short": "lag T + 1", "paper": "lag 2(T + 1)"}.get(text, text)
+    return short.get(key, f"{key.replace('_', ' ')} {text}")
+
+
+def listed(parts: Sequence[str]) -> str:
+    """One, two and three."""
+    if len(parts) < 2:
+        return "".join(parts)
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def plural(n: int, thing: str) -> str:
+    """`1 seed`, `3 seeds`."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Compute time in the unit that fits."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds / 3600:.3g} h"

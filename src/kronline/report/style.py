@@ -1,0 +1,130 @@
+"""How curves look: colours, dashes and markers, on light and on dark ground.
+
+Colours after Okabe and Ito, told apart by colour-blind readers, shifted until each has a contrast of
+at least 3 with its ground; dashes and markers differ as well, for print in black and white.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+
+
+@dataclass(frozen=True)
+class Style:
+    """One ground, and what is drawn on it."""
+
+    name: str
+    paper: str  # the ground
+    ink: str
+    muted: str  # axes, notes
+    grid: str
+    colours: tuple[str, ...]
+
+
+LIGHT = Style(
+    "light",
+    paper="#fdfcf9",
+    ink="#1f2328",
+    muted="#5c6066",
+    grid="#e4e2dc",
+    colours=("#0a66ab", "#c8500a", "#5f6368", "#00806b", "#a8487f", "#8a6a00", "#5b4fc4", "#3d7a1f"),
+)
+DARK = Style(
+    "dark",
+    paper="#15181c",
+    ink="#e8e6e1",
+    muted="#a3a7ad",
+    grid="#2c3137",
+    colours=("#6cb8f2", "#ff9a5c", "#b4b8bd", "#43c9ad", "#ec92c2", "#e0bd3f", "#aaa2ff", "#9bd675"),
+)
+PRINT = Style("print", "#ffffff", "#000000", "#444444", "#dddddd", LIGHT.colours)
+
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (7, 1.6, 1.2, 1.6)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+
+
+class Look(NamedTuple):
+    """One curve's; the same number everywhere on a page."""
+
+    index: int
+
+    def colour(self, style: Style) -> str:
+        """On this ground."""
+        return style.colours[self.index % len(style.colours)]
+
+    @property
+    def dash(self) -> Any:
+        """As matplotlib takes it."""
+        return DASHES[(self.index + self.index // len(MARKERS)) % len(DASHES)]
+
+    @property
+    def marker(self) -> str:
+        """As matplotlib takes it."""
+        return MARKERS[self.index % len(MARKERS)]
+
+
+HOME = {"KF-RTRL": 0, "UORO": 1, "UORO-AVG": 3, "TBPTT": 2}  # the same colour in every figure
+
+
+def looks(curves: Iterable[tuple[str, str]]) -> dict[str, Look]:
+    """A look for each (method, label): the method's own if it is free, else the next one."""
+    out: dict[str, Look] = {}
+    waiting = []
+    for method, label in dict.fromkeys(curves):
+        family = max((f for f in HOME if method.startswith(f)), key=len, default="")
+        if family and Look(HOME[family]) not in out.values():
+            out[label] = Look(HOME[family])
+        else:
+            waiting.append(label)
+    free = (i for i in range(len(out) + len(waiting) + len(HOME)) if Look(i) not in out.values())
+    spare = [i for i in free if i not in HOME.values()] or [len(HOME)]
+    for n, label in enumerate(waiting):
+        out[label] = Look(spare[n] if n < len(spare) else spare[-1] + n)
+    return out
+
+
+@contextmanager
+def using(style: Style, size: float, outlines: bool = True) -> Iterator[None]:
+    """Matplotlib's settings for this ground.
+
+    Args:
+        style: the ground.
+        size: of the font, in points.
+        outlines: SVG with letters as outlines, the same on every machine; else as text.
+    """
+    settings: dict[str, Any] = {
+        "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
+        "font.size": size,
+        "axes.titlesize": size,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": size,
+        "axes.labelcolor": style.muted,
+        "axes.edgecolor": style.muted,
+        "axes.linewidth": 0.8,
+        "axes.facecolor": style.paper,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "grid.color": style.grid,
+        "grid.linewidth": 0.8,
+        "axes.axisbelow": True,
+        "xtick.color": style.muted,
+        "ytick.color": style.muted,
+        "ytick.left": False,
+        "text.color": style.ink,
+        "legend.frameon": False,
+        "legend.fontsize": size,
+        "legend.handlelength": 2.6,
+        "figure.facecolor": style.paper,
+        "savefig.facecolor": style.paper,
+        "svg.fonttype": "path" if outlines else "none",
+        "svg.hashsalt": "kronline",  # the same bytes for the same numbers
+        "pdf.fonttype": 42,  # TrueType, as publishers ask for
+    }
+    with mpl.rc_context(settings):
+        yield

@@ -1,0 +1,1 @@
+"""Runs as folders: configured, trained, resumed, swept, listed."""
