@@ -1,6 +1,7 @@
 """The command `kronline`: parses, calls, prints."""
 
 import json
+import os
 import platform
 import sys
 import warnings
@@ -17,8 +18,9 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
 from kronline.progress import Tracker
-from kronline.runs import command, config, sample
+from kronline.runs import command, config, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
+from kronline.runs.sweep import CopySweep, TextSweep
 from kronline.verifier.suite import jobs_for, library, run
 
 T = TypeVar("T")
@@ -102,24 +104,24 @@ def info(args: Info) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Train:
-    """Train a network: the paper's copy task, or a language model on any text."""
-
-    task: CopyRun | TextRun
+TRAIN = "Train a network: the paper's copy task, or a language model on any text."
+SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
 
 
 def _commands(argv: Sequence[str]) -> Any:
     """All commands; those with a configuration start from the preset and file that argv names."""
 
-    def training(cls: type[T], name: str) -> Any:
-        words = argv if list(argv[:2]) == ["train", name] else []
+    def configured(verb: str, name: str, cls: type[T]) -> Any:
+        words = argv if list(argv[:2]) == [verb, name] else []
         default = config.start(cls, name, words)
         return Annotated[cls, tyro.conf.subcommand(name, default=default)]
 
-    tasks = training(CopyRun, "copy") | training(TextRun, "text")
-    train = make_dataclass("Train", [("task", tasks)], frozen=True)
-    train.__doc__ = Train.__doc__
+    def group(verb: str, doc: str, copy: type, text: type) -> Any:
+        tasks = configured(verb, "copy", copy) | configured(verb, "text", text)
+        made = make_dataclass(verb, [("task", tasks)], frozen=True)
+        made.__doc__ = doc
+        return Annotated[made, tyro.conf.subcommand(verb)]
+
     plain = {
         "resume": command.Resume,
         "list": command.List,
@@ -129,7 +131,7 @@ def _commands(argv: Sequence[str]) -> Any:
         "bench": bench.Bench,
         "info": Info,
     }
-    union: Any = Annotated[train, tyro.conf.subcommand("train")]
+    union = group("train", TRAIN, CopyRun, TextRun) | group("sweep", SWEEP, CopySweep, TextSweep)
     for name, cls in plain.items():
         union = union | Annotated[cls, tyro.conf.subcommand(name)]
     return union
@@ -138,6 +140,8 @@ def _commands(argv: Sequence[str]) -> Any:
 def _run(args: Any) -> int:
     task = getattr(args, "task", args)
     match task:
+        case CopySweep() | TextSweep():
+            return sweep.main(task)
         case CopyRun() | TextRun():
             return command.train(task)
         case command.Resume():
@@ -173,6 +177,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
         )
         code = _run(args)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
     except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
         code = 2

@@ -21,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh, PartitionSpec
 
 from kronline import native
-from kronline.grads import Outer, dense, is_leaf, total
+from kronline.grads import Outer, dense, is_leaf, total, written_out
 
 LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
 
@@ -58,8 +58,16 @@ def best(lanes: int) -> Layout:
     return Shard() if split and not native.status().active else Vmap()
 
 
-def over_lanes(fn: LaneFn, layout: Layout) -> LaneFn:
-    """`fn` of one lane -> the same of many: lanes on a leading axis, gradients averaged."""
+def over_lanes(fn: LaneFn, layout: Layout, *, average: bool = True) -> LaneFn:
+    """`fn` of one lane -> the same of many: lanes on a leading axis, gradients averaged.
+
+    Args:
+        fn: (shared, lane) -> (out, gradients) of one lane.
+        layout: how lanes are laid out.
+        average: False keeps every lane's own gradient, written out, on a leading axis.
+    """
+    if not average:
+        return _kept(fn, layout)
 
     def run(shared: Any, lanes: Any) -> tuple[Any, Any]:
         count = jax.tree.leaves(lanes)[0].shape[0]
@@ -67,6 +75,16 @@ def over_lanes(fn: LaneFn, layout: Layout) -> LaneFn:
         return out, jax.tree.map(lambda g: g / count, grads)
 
     return run
+
+
+def _kept(fn: LaneFn, layout: Layout) -> LaneFn:
+    """Gradients as one more thing that comes out of a lane."""
+
+    def own(shared: Any, lane: Any) -> tuple[Any, Any]:
+        out, grads = fn(shared, lane)
+        return (out, written_out(grads)), ()
+
+    return lambda shared, lanes: over_lanes(own, layout)(shared, lanes)[0]
 
 
 def _summed(fn: LaneFn, layout: Layout, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:

@@ -241,8 +241,13 @@ class Learner:
         reset: Any = None,
         weight: Any = None,
         noise: Noise = None,
+        average: bool = True,
     ) -> tuple[State, Params]:
         """The gradient of every segment, with the parameters left as they are.
+
+        Args:
+            state, x, y, reset, weight, noise: as for `run`.
+            average: False: every lane's own gradient, with an axis of lanes after that of segments.
 
         Returns:
             the new state (same parameters), and gradients with a leading axis of segments.
@@ -251,7 +256,7 @@ class Learner:
             raise ValueError("gradients needs a state without a buffer; init without example")
         x, lead = checks.steps(x, state.s.shape[0])
         seg = self._checked(state, lead, x, y, reset, weight, noise)
-        return self._gradients(state, seg, noise)
+        return self._gradients(state, seg, noise, average)
 
     def _run_plain(
         self, state: State, seg: Segment, noise: Noise, predictions: bool, norms: bool
@@ -279,10 +284,12 @@ class Learner:
     _step = jax.jit(_step_plain, static_argnums=0)
     _step_in_place = jax.jit(_step_plain, static_argnums=0, donate_argnums=1)
 
-    @partial(jax.jit, static_argnums=0)
-    def _gradients(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Params]:
+    @partial(jax.jit, static_argnums=(0, 4))
+    def _gradients(
+        self, state: State, seg: Segment, noise: Noise, average: bool
+    ) -> tuple[State, Params]:
         def one(state: State, inputs: Any) -> tuple[State, Params]:
-            state, grads, _ = self._segment(state, *inputs)
+            state, grads, _ = self._segment(state, *inputs, average=average)
             return state, grads
 
         return self._scan(one, state, self._cut(self._typed(seg)), noise)
@@ -322,7 +329,9 @@ class Learner:
         noise = jax.vmap(draw)(keys(state.key, state.clock, segments))
         return state._replace(clock=tick(state.clock, segments)), noise
 
-    def _segment(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Params, Seen]:
+    def _segment(
+        self, state: State, seg: Segment, noise: Noise, *, average: bool = True
+    ) -> tuple[State, Params, Seen]:
         """One segment of all lanes: the mean gradient a step, and what was seen."""
         k = seg.reset.shape[1]
 
@@ -331,9 +340,11 @@ class Learner:
             return (s, memory, seen), grads
 
         lanes = (state.s, state.memory, seg, noise)
-        (s, memory, seen), grads = over_lanes(lane, self.layout)(state.params, lanes)
+        run = over_lanes(lane, self.layout, average=average)
+        (s, memory, seen), grads = run(state.params, lanes)
         grads = jax.tree.map(lambda g: g / k, grads)
-        grads = grads._replace(cell=self.cell.project(grads.cell))
+        project = self.cell.project if average else jax.vmap(self.cell.project)
+        grads = grads._replace(cell=project(grads.cell))
         return state._replace(s=s, memory=memory), grads, seen
 
     def _updated(self, state: State, grads: Params) -> State:

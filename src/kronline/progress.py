@@ -11,6 +11,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 PLAIN_EVERY = 5.0  # seconds between plain lines
 
 
+def wide(columns: int = 110) -> Console:
+    """A console for tables, which files and pipes take as wide as they are."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(columns, console.width))
+
+
 class Tracker:
     """Several named jobs, each of so many units; written to stderr, safe to call from threads.
 

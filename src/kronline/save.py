@@ -1,4 +1,4 @@
-"""A learner on disk: one safetensors file, whose header holds its description as JSON. No pickle."""
+"""A learner on disk: one safetensors file, its description as JSON in the header. No pickle."""
 
 import dataclasses
 import json

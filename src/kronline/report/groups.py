@@ -92,12 +92,16 @@ def number(run: Run, name: str) -> float | None:
 def right(group: Group) -> Curve | None:
     """The share of bits right at each string length, where runs have tried that."""
     tried = [m["right"] for run in group.runs for m in run.metrics if "right" in m]
-    at = [Stat.of(r[i] for r in tried if i < len(r)) for i in range(max(map(len, tried), default=0))]
+    at = [
+        Stat.of(r[i] for r in tried if i < len(r)) for i in range(max(map(len, tried), default=0))
+    ]
     kept = [(i + 1, s) for i, s in enumerate(at) if s]
     if not kept:
         return None
     x, stats = zip(*kept, strict=True)
-    return Curve(np.array(x), np.array([s.mean for s in stats]), np.array([s.std or 0 for s in stats]))
+    return Curve(
+        np.array(x), np.array([s.mean for s in stats]), np.array([s.std or 0 for s in stats])
+    )
 
 
 def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
@@ -182,7 +186,9 @@ def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
     for same in found.values():
         same = sorted(same, key=lambda run: (run.config.get("seed", 0), str(run.path)))
         config = settings(same[0])
-        out.append(Group(kind, labels.method(str(config.get("estimator", ""))), config, tuple(same)))
+        out.append(
+            Group(kind, labels.method(str(config.get("estimator", ""))), config, tuple(same))
+        )
     return labelled(sorted(out, key=lambda g: rank(g.method)))
 
 
@@ -209,7 +215,9 @@ def labelled(groups: Sequence[Group]) -> list[Group]:
     differ = sorted(varying([g.config for g in groups]) - {"estimator", "rate"})
     out = []
     for g in groups:
-        rates = {h.config.get("rate") for h in groups if h.config | {"rate": 0} == g.config | {"rate": 0}}
+        rates = {
+            h.config.get("rate") for h in groups if h.config | {"rate": 0} == g.config | {"rate": 0}
+        }
         keys = [*differ, "rate"] if len(rates) > 1 else differ
         more = [labels.setting(k, g.config.get(k)) for k in keys]
         out.append(replace(g, label=", ".join([g.method, *more])))

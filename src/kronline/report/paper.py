@@ -51,7 +51,9 @@ class Setting(NamedTuple):
 
 
 _NETWORK = (
-    Setting("cell", "network", "RHN", "a single-layer Recurrent Highway Network in all experiments"),
+    Setting(
+        "cell", "network", "RHN", "a single-layer Recurrent Highway Network in all experiments"
+    ),
     Setting("hidden", "units", 256, "UORO's noise grows with the units; so does what can be held"),
     Setting("lanes", "lanes (batch size)", 256, "more lanes average the noise of more estimates"),
     Setting("optimiser", "optimiser", "adam", "β₁ = 0.9 and β₂ = 0.999, the defaults"),
@@ -102,7 +104,9 @@ def differences(kind: str, groups: Sequence[Group]) -> list[Difference]:
     for s in SETTINGS[kind]:
         found = [(g, g.config[s.key]) for g in groups if s.key in g.config]
         if any(v != s.value for _, v in found):
-            out.append(Difference(s.words, _values(s.key, found), labels.value(s.key, s.value), s.why))
+            out.append(
+                Difference(s.words, _values(s.key, found), labels.value(s.key, s.value), s.why)
+            )
     if kind != "variance":
         out += _repetitions(groups) + _length(groups)
     return out + _always(kind, groups)
@@ -135,8 +139,10 @@ def _repetitions(groups: Sequence[Group]) -> list[Difference]:
 
 def _length(groups: Sequence[Group]) -> list[Difference]:
     steps = sorted({int(run.status.get("steps", 0)) for g in groups for run in g.runs} - {0})
-    here = labels.listed([f"{s:,}" for s in steps]) if len(steps) < 3 else (
-        f"{steps[0]:,} to {steps[-1]:,}"
+    here = (
+        labels.listed([f"{s:,}" for s in steps])
+        if len(steps) < 3
+        else (f"{steps[0]:,} to {steps[-1]:,}")
     )
     return [Difference("steps", here, NOT_STATED, "longer runs come further")] if steps else []
 
@@ -178,8 +184,17 @@ def _always(kind: str, groups: Sequence[Group]) -> list[Difference]:
             ),
             Difference(
                 "parameters",
-                labels.listed(sorted({f"{int(r.about['parameters']):,}" for g in groups
-                                      for r in g.runs if "parameters" in r.about})) or NOT_STATED,
+                labels.listed(
+                    sorted(
+                        {
+                            f"{int(r.about['parameters']):,}"
+                            for g in groups
+                            for r in g.runs
+                            if "parameters" in r.about
+                        }
+                    )
+                )
+                or NOT_STATED,
                 "133K",
                 "133K is (256 + 4) · 512: the copy task's recurrent weights, without bias and readout",
             ),

@@ -30,7 +30,16 @@ LIGHT = Style(
     ink="#1f2328",
     muted="#5c6066",
     grid="#e4e2dc",
-    colours=("#0a66ab", "#c8500a", "#5f6368", "#00806b", "#a8487f", "#8a6a00", "#5b4fc4", "#3d7a1f"),
+    colours=(
+        "#0a66ab",
+        "#c8500a",
+        "#5f6368",
+        "#00806b",
+        "#a8487f",
+        "#8a6a00",
+        "#5b4fc4",
+        "#3d7a1f",
+    ),
 )
 DARK = Style(
     "dark",
@@ -38,7 +47,16 @@ DARK = Style(
     ink="#e8e6e1",
     muted="#a3a7ad",
     grid="#2c3137",
-    colours=("#6cb8f2", "#ff9a5c", "#b4b8bd", "#43c9ad", "#ec92c2", "#e0bd3f", "#aaa2ff", "#9bd675"),
+    colours=(
+        "#6cb8f2",
+        "#ff9a5c",
+        "#b4b8bd",
+        "#43c9ad",
+        "#ec92c2",
+        "#e0bd3f",
+        "#aaa2ff",
+        "#9bd675",
+    ),
 )
 PRINT = Style("print", "#ffffff", "#000000", "#444444", "#dddddd", LIGHT.colours)
 

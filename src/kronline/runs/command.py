@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import jax
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
+from kronline.progress import wide
 from kronline.runs import checkpoint, config, folder, loop
 from kronline.runs.settings import KINDS, Experiment, Train, named
 
@@ -53,6 +53,10 @@ class Resume:
 
 def resume(args: Resume) -> int:
     """The run goes on."""
+    if (args.run / "sweep.toml").is_file():
+        from kronline.runs import sweep  # noqa: PLC0415  which is made of runs
+
+        return sweep.resume(args.run)
     run = folder.read(args.run)
     if run.kind == "variance":
         from kronline import variance  # noqa: PLC0415
@@ -207,7 +211,7 @@ def list_(args: List) -> int:
         done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
         numbers = (row.get(c) for c in ("T", "solved", "valid", "test"))
         table.add_row(*map(str, cells), done, *("" if v is None else f"{v:.4g}" for v in numbers))
-    Console().print(table)
+    wide().print(table)
     return 0
 
 

@@ -96,7 +96,9 @@ def of_preset(cls: type, kind: str, name: str) -> dict[str, tuple[Any, str]]:
 def presets(kind: str) -> list[str]:
     """The names of a kind's presets."""
     files = sorted(f.name for f in PRESETS.iterdir())
-    return [f[len(kind) + 1 : -5] for f in files if f.startswith(f"{kind}-") and f.endswith(".toml")]
+    return [
+        f[len(kind) + 1 : -5] for f in files if f.startswith(f"{kind}-") and f.endswith(".toml")
+    ]
 
 
 def comments(text: str) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """A run is a folder: what was asked for, where it stands, what was measured, and checkpoints.
 
-    config.toml      the resolved configuration, which `--config` takes again
-    about.json       version, commit, machine, data
-    status.json      running, stopped, finished or diverged; at which step
-    metrics.jsonl    what the seed determines: the same bytes, however often the run was killed
-    timing.jsonl     what it does not
-    checkpoints/  figures/  tensorboard/
-    lock             held by the process that works on the run
+config.toml      the resolved configuration, which `--config` takes again
+about.json       version, commit, machine, data
+status.json      running, stopped, finished or diverged; at which step
+metrics.jsonl    what the seed determines: the same bytes, however often the run was killed
+timing.jsonl     what it does not
+checkpoints/  figures/  tensorboard/
+lock             held by the process that works on the run
 """
 
 import json

@@ -48,8 +48,8 @@ class End(NamedTuple):
 class Stop:
     """Set by SIGINT and SIGTERM; a second SIGINT ends the process at once."""
 
-    def __init__(self) -> None:
-        self.signal = 0
+    def __init__(self, what: str = "this chunk") -> None:
+        self.signal, self.what = 0, what
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """A signal came."""
@@ -57,16 +57,16 @@ class Stop:
             raise KeyboardInterrupt
         self.signal = number
         print(
-            "\nkronline: stopping at the end of this chunk; again to stop at once (and go on from "
-            "the last checkpoint)",
+            f"\nkronline: stopping when {self.what} can be saved; again to stop at once, and to go "
+            "on from the last checkpoint",
             file=sys.stderr,
         )
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
+def stopping(what: str = "this chunk") -> Iterator[Stop]:
     """SIGINT and SIGTERM are noted, and acted on between chunks."""
-    stop = Stop()
+    stop = Stop(what)
     try:
         before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: whoever is gets the signals
@@ -199,9 +199,7 @@ class _Session:
         return End("diverged", self.step, message)
 
     def _status(self, state: str, message: str = "") -> None:
-        folder.set_status(
-            self.path, state, step=self.step, steps=self.exp.steps, message=message
-        )
+        folder.set_status(self.path, state, step=self.step, steps=self.exp.steps, message=message)
 
 
 def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
@@ -214,7 +212,9 @@ def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
     if first_loss is not None and (first_norm is None or first_loss <= first_norm):
         return f"step {before + first_loss:,}: the loss is {bits[first_loss - 1]}"
     if first_norm is not None:
-        return f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
+        return (
+            f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
+        )
     return None
 
 

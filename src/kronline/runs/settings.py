@@ -49,7 +49,9 @@ class Train:
     log_every: int = 1000  # steps between lines of metrics; a stop signal waits for the next one
     save_every: int = 10_000  # steps between checkpoints
     keep: int = 2  # how many checkpoints are kept
-    tensorboard: bool = False  # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
+    tensorboard: bool = (
+        False  # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
+    )
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end
 
@@ -65,6 +67,10 @@ class Train:
             raise UsageError(f"clip must be a positive number or none, got {self.clip}")
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"seed must be between 0 and 2^32 - 1, got {self.seed}")
+
+    def build(self) -> Experiment:
+        """The run, ready to start."""
+        raise NotImplementedError(type(self).__name__)
 
     def learner(self, symbols: int, steps: int) -> Learner:
         """The network and how it learns."""
@@ -153,7 +159,9 @@ class TextRun(Train):
         kronline train text --data ptb --estimator "tbptt(25)" --preset paper
     """
 
-    data: str | None = None  # a folder, three files a,b,c, one file, or ptb (default: Python's help)
+    data: str | None = (
+        None  # a folder, three files a,b,c, one file, or ptb (default: Python's help)
+    )
     epochs: float = 3.0  # how often the training text is read
     steps: int | None = None  # instead of epochs
     reset: float = 0.01  # probability, a step and lane, that state and trace start anew

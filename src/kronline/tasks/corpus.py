@@ -14,6 +14,10 @@ from jaxtyping import Int
 from kronline.errors import UsageError
 
 PARTS = ("train", "valid", "test")
+FIX = (
+    ". Replace it; or give one file, which is cut into parts here: its symbols are those of all "
+    "parts"
+)
 SHARES = (0.90, 0.95)  # where a single text is cut
 
 # of the Penn Treebank as Mikolov split it, so that nobody compares numbers on another text
@@ -71,7 +75,9 @@ def read(data: str | None = None) -> Corpus:
     return _one(path.name, _file(path))
 
 
-def encode(text: str, symbols: tuple[str, ...], where: str) -> Int[np.ndarray, " characters"]:
+def encode(
+    text: str, symbols: tuple[str, ...], where: str, fix: str = ""
+) -> Int[np.ndarray, " characters"]:
     """Text as indices; an error that names the first symbol that is not one of `symbols`."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     known = np.array([ord(s) for s in symbols], np.uint32)  # sorted
@@ -82,9 +88,7 @@ def encode(text: str, symbols: tuple[str, ...], where: str) -> Int[np.ndarray, "
         line = text.count("\n", 0, at) + 1
         raise UsageError(
             f"{where} has {text[at]!r} (character {at}, line {line}), which the training text "
-            f"never has: it cannot be predicted, nor read. {len(set(text[i] for i in strange))} "
-            "such symbols in all. Replace them, or give one file, which is cut into parts here: "
-            "its symbols are then those of all parts"
+            f"never has: it can be neither read nor predicted{fix}"
         )
     return index.astype(np.int32)
 
@@ -107,7 +111,9 @@ def _corpus(name: str, symbols: tuple[str, ...], parts: dict[str, str]) -> Corpu
                 f"predict), got {len(text)}"
             )
     sha256 = {part: hashlib.sha256(text.encode()).hexdigest() for part, text in parts.items()}
-    arrays = {part: encode(text, symbols, f"{name}: the {part} part") for part, text in parts.items()}
+    arrays = {
+        part: encode(text, symbols, f"{name}: the {part} part", FIX) for part, text in parts.items()
+    }
     if sha256["train"] == PTB_SHA256:
         name = "Penn Treebank"  # by whatever way it came
     return Corpus(name, symbols, **arrays, sha256=sha256)

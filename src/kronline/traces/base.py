@@ -6,7 +6,7 @@ A trace needs four things: where it starts, what noise one step draws, how one s
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,10 @@ class Steps(NamedTuple):
 
 class Trace(ABC):
     """A representation of G. Subclasses are frozen dataclasses; their settings are fields."""
+
+    # how many steps are best pushed over at once where no gradient is asked for on the way; only
+    # for traces whose `push` over k steps is that of its single steps
+    block: ClassVar[int] = 1
 
     def check(self, cell: Cell) -> None:
         """Raise TypeError, with what to use instead, for a cell that this trace cannot follow."""

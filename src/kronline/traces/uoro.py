@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class UORO(Trace):
     """
 
     copies: int = 1
+    block: ClassVar[int] = 32  # two passes over θ̃, instead of two a step
 
     def __post_init__(self) -> None:
         whole_numbers(self, "copies")

@@ -1,0 +1,106 @@
+"""`kronline report` and `kronline plot`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from kronline.errors import UsageError
+from kronline.report import figures, page
+from kronline.report.findings import Findings
+from kronline.report.groups import right
+from kronline.report.style import PRINT, using
+from kronline.runs import folder
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page: the paper's figures and table, with these runs in them.
+
+    Runs that differ in the seed alone are one curve, with its mean and deviation; of several
+    learning rates the best is shown, and all are listed. The page holds everything that it needs.
+
+    Examples:
+        kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-uoro-n64-seed0
+        kronline report runs --out report.html
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
+    out: Path = Path("report.html")  # the page
+    json: bool = False  # print one JSON object: where the page is, and its numbers
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw runs as a figure fit for a paper.
+
+    What is drawn follows from the runs: T of the copy task, validation bits per character of a
+    text, the cosine of a variance run; several kinds become several panels.
+
+    Examples:
+        kronline plot runs/sweep --out copy.pdf
+        kronline plot runs/sweep --x seconds --width 3.3 --out copy.png
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
+    out: Path = Path("plot.png")  # .png, .svg or .pdf
+    x: Literal["steps", "seconds"] = "steps"  # over data time, or over compute time
+    width: float | None = None  # inches; 3.3 is a column, 6.8 a page (default: 3.4 a panel)
+
+
+def main(args: Report | Plot) -> int:
+    """Either of them."""
+    return report(args) if isinstance(args, Report) else plot(args)
+
+
+def report(args: Report) -> int:
+    """Write the page, and say where it is."""
+    runs = folder.find(_given(args.runs))
+    path = page.write(runs, args.out)
+    if args.json:
+        print(json.dumps({"page": str(path)} | Findings.of(runs).numbers()))
+    else:
+        print(f"{path}: a report of {len(runs)} runs")
+    return 0
+
+
+def plot(args: Plot) -> int:
+    """Draw, and say where it is."""
+    kinds = (".png", ".svg", ".pdf")
+    if args.out.suffix.lower() not in kinds:
+        raise UsageError(f"out must end in one of {', '.join(kinds)}, got {str(args.out)!r}")
+    if not args.out.parent.is_dir():
+        raise UsageError(f"out needs an existing folder, got {str(args.out.parent)!r}")
+    if args.width is not None and not 1 <= args.width <= 40:
+        raise UsageError(f"width must be between 1 and 40 inches, got {args.width}")
+    runs = folder.find(_given(args.runs))
+    panels = panels_of(Findings.of(runs), args.x)
+    if not panels:
+        raise UsageError(
+            f"nothing is measured over {args.x} in these runs yet, so there is nothing to draw"
+        )
+    with using(PRINT, 9, outlines=False):
+        fig = figures.for_paper(panels, args.width or 3.4 * min(2, len(panels)))
+        fig.savefig(args.out, dpi=300)
+    print(f"{args.out}: {len(panels)} panel{'s' * (len(panels) > 1)} of {len(runs)} runs")
+    return 0
+
+
+def panels_of(f: Findings, x: Literal["steps", "seconds"]) -> list[figures.Panel]:
+    """What can be drawn of these runs."""
+    panels = []
+    if any(figures.curve(g, "T", x) for g in f.copy.shown):
+        panels.append(figures.copy_T(f.copy.shown, x, f.look))
+        panels += [figures.copy_right(f.copy.shown, f.look)] * any(map(right, f.copy.shown))
+    if any(figures.curve(g, "valid", x) for g in f.text.shown):
+        panels.append(figures.text_valid(f.text.shown, x, f.look))
+    panels += [figures.noise_time(f.over_time, f.look)] * bool(f.over_time)
+    return panels + [figures.noise_units(f.over_units, f.look)] * bool(f.over_units)
+
+
+def _given(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    if not paths:
+        raise UsageError("needed at least one run, or a folder that holds some; `kronline list`")
+    return paths

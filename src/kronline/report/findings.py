@@ -1,0 +1,80 @@
+"""All that a report says, computed from the runs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kronline.report import paper
+from kronline.report.groups import Group, Picked, Stat, best_rates, grouped
+from kronline.report.noise import Series, series
+from kronline.report.style import Look, looks
+from kronline.runs.folder import Run
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Runs as groups and curves, by kind."""
+
+    runs: list[Run]
+    copy: Picked
+    text: Picked
+    noise: list[Group]  # the variance runs
+    over_time: list[Series]
+    over_units: list[Series]
+    look: dict[str, Look]  # of every label
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> "Findings":
+        """Everything at once."""
+        runs = list(runs)
+        copy, text = (best_rates(grouped(runs, kind)) for kind in ("copy", "text"))
+        over_time, over_units = series(runs, "time"), series(runs, "units")
+        look: dict[str, Look] = {}
+        for curves in (copy.shown, text.shown, [*over_time, *over_units]):
+            look |= looks((c.method, c.label) for c in curves)  # type: ignore[attr-defined]
+        return cls(runs, copy, text, grouped(runs, "variance"), over_time, over_units, look)
+
+    def groups(self, kind: str) -> list[Group]:
+        """All groups of a kind, every learning rate."""
+        if kind == "variance":
+            return self.noise
+        return [g for family in getattr(self, kind).tried for g in family]
+
+    def numbers(self) -> dict[str, Any]:
+        """The page's numbers, for programs."""
+        kinds = (("copy", self.copy, _COPY), ("text", self.text, _TEXT))
+        out: dict[str, Any] = {
+            kind: [_row(g, names) for g in picked.shown] for kind, picked, names in kinds
+        }
+        out["rates"] = [
+            _row(g, names)
+            for _, picked, names in kinds
+            for family in picked.tried
+            if len(family) > 1
+            for g in family
+        ]
+        out["variance"] = {"time": _rows(self.over_time), "units": _rows(self.over_units)}
+        return out
+
+
+_COPY, _TEXT = ("T", "solved", "seconds"), ("valid", "test", "seconds")
+
+
+def _row(g: Group, names: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"label": g.label, "method": g.method, "rate": g.config.get("rate")}
+    row |= {"seeds": g.seeds, "states": [run.state for run in g.runs]}
+    row |= {name: _stat(g.stat(name)) for name in names}
+    if g.kind == "copy":
+        return row | {"paper": paper.COPY_T.get(g.method)}
+    bits = paper.PTB.get(g.method)
+    return row | {"paper": bits._asdict() if bits else None}
+
+
+def _rows(found: Sequence[Series]) -> list[dict[str, Any]]:
+    return [
+        {"label": s.label, "x": s.x.tolist(), "cosine": [_stat(c) for c in s.cosine]} for s in found
+    ]
+
+
+def _stat(stat: Stat | None) -> dict[str, Any] | None:
+    return stat._asdict() if stat else None

@@ -1,0 +1,79 @@
+"""HTML from parts: whatever is not made here is escaped."""
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+_VOID = frozenset({"meta", "img", "source", "br"})
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def text(part: Any) -> Html:
+    """A part as HTML: as it is if it was made here, escaped otherwise."""
+    return part if isinstance(part, Html) else Html(escape(str(part)))
+
+
+def join(*parts: Any) -> Html:
+    """Parts one after another."""
+    return Html("".join(text(p) for p in parts if p is not None))
+
+
+def tag(name: str, /, *parts: Any, **attributes: Any) -> Html:
+    """An element; `_class` and the like lose their underline, None leaves an attribute out."""
+    given = "".join(
+        f' {key.strip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID:
+        return Html(f"<{name}{given}>")
+    return Html(f"<{name}{given}>{join(*parts)}</{name}>")
+
+
+def table(
+    caption: Any, head: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[int] = (0,)
+) -> Html:
+    """A table in a box of its own, which scrolls where the page is narrow.
+
+    Args:
+        caption: what it shows.
+        head: of the columns.
+        rows: the first cell of each names it.
+        words: columns that hold words and not numbers.
+    """
+
+    def kind(i: int) -> str | None:
+        return None if i in words else "n"
+
+    def row(cells: Sequence[Any]) -> Html:
+        first = tag("th", cells[0], scope="row")
+        return tag("tr", first, *(tag("td", c, _class=kind(i)) for i, c in enumerate(cells) if i))
+
+    top = [tag("th", h, scope="col", _class=kind(i)) for i, h in enumerate(head)]
+    inside = tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", tag("tr", *top)),
+        tag("tbody", *map(row, rows)),
+    )
+    return tag("div", inside, _class="scroll", tabindex="0", role="group", aria_label=caption)
+
+
+def picture(light: str, dark: str, alt: str) -> Html:
+    """An SVG image in two versions, inside the page."""
+    sources = [
+        "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+        for svg in (light, dark)
+    ]
+    at_night = "screen and (prefers-color-scheme: dark)"
+    return tag(
+        "picture",
+        tag("source", srcset=sources[1], media=at_night),
+        tag("img", src=sources[0], alt=alt, width=460, height=317),
+    )

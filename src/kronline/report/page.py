@@ -1,0 +1,101 @@
+"""The report: one HTML page with everything inside, which needs no network and no script."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from kronline import disk
+from kronline._version import __version__
+from kronline.errors import UsageError
+from kronline.report import details, keys, labels, paper, sections
+from kronline.report.findings import Findings
+from kronline.report.html import Html, tag
+from kronline.runs.folder import Run
+
+# nothing is ever loaded: a browser that knows this refuses to
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+KINDS = ("copy", "text", "variance")
+
+
+def write(runs: Sequence[Run], out: Path) -> Path:
+    """Write the report of these runs.
+
+    Args:
+        runs: as `folder.find` gives them.
+        out: the file, in a folder that exists.
+
+    Returns:
+        where it lies.
+    """
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"out needs a file in an existing folder, report.html, got {str(out)!r}")
+    disk.write(out, page(Findings.of(runs)))
+    return out
+
+
+def page(f: Findings) -> str:
+    """The whole page."""
+    kinds = [kind for kind in KINDS if any(run.kind == kind for run in f.runs)]
+    title = _title(f, kinds)
+    css = (resources.files("kronline.report") / "page.css").read_text(encoding="utf-8")
+    make = {"copy": sections.copy, "text": sections.text, "variance": sections.noise}
+    main = [details.summary(f, kinds), *(make[kind](f) for kind in kinds)]
+    main += [sections.missing([k for k in KINDS if k not in kinds])]
+    main += [details.differences(f, kinds), details.runs(f, kinds)]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("title", f"{title} · kronline"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("style", Html(css + keys.css(f.look))),
+    )
+    body = tag("body", _header(f, kinds, title), tag("main", *main), _footer())
+    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def _title(f: Findings, kinds: Sequence[str]) -> str:
+    texts = sorted({str(g.config.get("data")) for g in f.text.shown})
+    names = {"copy": "the copy task", "text": labels.listed(texts), "variance": "gradient noise"}
+    return "Learning online: " + labels.listed([names[kind] for kind in kinds])
+
+
+def _header(f: Findings, kinds: Sequence[str], title: str) -> Html:
+    methods = [g.method for g in [*f.copy.shown, *f.text.shown]]
+    methods += [s.method for s in [*f.over_time, *f.over_units]]
+    dates = sorted({str(run.about.get("started", ""))[:10] for run in f.runs} - {""})
+    when = f"of {dates[0]}" + (f" to {dates[-1]}" if dates[1:] else "") if dates else ""
+    links = {
+        "copy": ("copy", "Copy task"),
+        "text": ("text", "Text"),
+        "variance": ("noise", "Noise"),
+    }
+    places = [("summary", "In short"), *(links[kind] for kind in kinds)]
+    places += [("differences", "What differs"), ("runs", "The runs")]
+    return tag(
+        "header",
+        tag("p", "kronline report", _class="kicker"),
+        tag("h1", title),
+        tag(
+            "p",
+            f"{labels.listed(list(dict.fromkeys(methods)))}, in "
+            f"{labels.plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL reports.",
+            _class="lead",
+        ),
+        tag("nav", *(tag("a", name, href=f"#{to}") for to, name in places), aria_label="Contents"),
+    )
+
+
+def _footer() -> Html:
+    return tag(
+        "footer",
+        tag("p", f"The paper: {paper.CITATION}."),
+        tag(
+            "p",
+            "Curves: the mean over seeds, as far as every finished seed goes; the shade and ± are "
+            "the standard deviation of the sample (n − 1). Compute time is that of the steps, "
+            "without compiling, and as good as the machine was quiet.",
+        ),
+        tag("p", f"Written by kronline {__version__}."),
+    )

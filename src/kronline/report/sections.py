@@ -1,0 +1,267 @@
+"""The page's figures and tables, one section an experiment."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kronline.report import figures, labels, paper, words
+from kronline.report.findings import Findings
+from kronline.report.groups import RULE, Group, right, score
+from kronline.report.html import Html, join, picture, table, tag
+from kronline.report.keys import named
+from kronline.report.noise import Series
+from kronline.report.style import DARK, LIGHT
+
+COMMANDS = {
+    "copy": ("Figure 1", "the copy task", "kronline train copy --preset laptop"),
+    "text": ("Figure 2 and Table 1", "a text", "kronline train text --preset laptop"),
+    "variance": ("Figure 3", "the noise of gradients", "kronline variance --preset laptop"),
+}
+
+
+def section(mark: str, title: str, name: str, *parts: Any) -> Html:
+    """A heading in the margin, and what belongs to it."""
+    kicker = tag("span", mark, _class="mark") if mark else None
+    head = tag("h2", kicker, " ", title, id=name)
+    return tag("section", head, tag("div", *parts, _class="body"), aria_labelledby=name)
+
+
+def missing(kinds: Sequence[str]) -> Html | None:
+    """One line for each kind of run that is not there."""
+    lines = []
+    for kind in kinds:
+        figure, what, command = COMMANDS[kind]
+        lines.append(tag("li", f"{figure}, {what}: ", tag("code", command)))
+    if not lines:
+        return None
+    intro = tag("p", "These come with runs of their own:")
+    return section("", "Not in this report", "missing", intro, tag("ul", *lines))
+
+
+def _figure(panels: Sequence[tuple[figures.Panel, str]], caption: Any) -> Html:
+    shown = [picture(figures.svg(p, LIGHT), figures.svg(p, DARK), alt) for p, alt in panels]
+    odd = "odd" if len(panels) % 2 else None
+    return tag("figure", *shown, tag("figcaption", caption), _class=odd)
+
+
+def copy(f: Findings) -> Html:
+    """Figure 1."""
+    shown = f.copy.shown
+    panels = [(figures.copy_T(shown, "steps", f.look), words.copy_T(shown))]
+    where = "T over time steps"
+    if any(g.stat("seconds") for g in shown):
+        panels.append((figures.copy_T(shown, "seconds", f.look), words.copy_seconds(shown)))
+        where += ", T over compute time"
+    if any(right(g) for g in shown):
+        panels.append((figures.copy_right(shown, f.look), words.copy_right(shown)))
+        where += ", and the bits written right on fresh strings when training has ended"
+    lags = labels.listed(sorted({labels.setting("delay", g.config.get("delay")) for g in shown}))
+    caption = join(
+        tag("b", "The copy task. "), f"{where}; {words.seeds(shown)}. {lags}.", _ended(shown)
+    )
+    intro = (
+        "A binary string is read, and has to be written out again some steps later. It has T bits, "
+        "and T grows by one whenever the error is small. T is the curriculum's; the solved length, "
+        "the longest with 99 % of bits right, is what was learnt."
+    )
+    return section(
+        "Figure 1",
+        "The copy task",
+        "copy",
+        tag("p", intro),
+        _figure(panels, caption),
+        table(
+            "The length reached, beside the paper's",
+            ("method", "T", "solved length", "T in the paper", "rate", "steps", "compute", "seeds"),
+            [_copy_row(f, g) for g in shown],
+        ),
+        _notes(shown),
+        _rates(f.copy.tried, "copy"),
+    )
+
+
+def _copy_row(f: Findings, g: Group) -> list[Any]:
+    theirs: Any = paper.COPY_T.get(g.method, "–")
+    return [
+        named(g.label, f.look.get(g.label)),
+        words.count(g.stat("T")),
+        words.count(g.stat("solved")),
+        "at its horizon" if g.method == paper.COPY_STUCK else theirs,
+        *_common(g),
+    ]
+
+
+def text(f: Findings) -> Html:
+    """Figure 2 and Table 1."""
+    shown = f.text.shown
+    panels = [(figures.text_valid(shown, "steps", f.look), words.text_valid(shown))]
+    where = "over time steps"
+    if any(g.stat("seconds") for g in shown):
+        panels.append((figures.text_valid(shown, "seconds", f.look), words.text_seconds(shown)))
+        where += ", and over compute time"
+    names = labels.listed(sorted({str(g.config.get("data")) for g in shown}))
+    caption = join(
+        tag("b", names, ". "),
+        f"Validation bits per character {where}; {words.seeds(shown)}.",
+        _ended(shown),
+    )
+    ptb = all(map(paper.is_ptb, shown))
+    intro = (
+        "The network reads a text character by character, and at each one predicts the next. Less "
+        "is better; a bit is one yes-or-no question."
+    )
+    warn = (
+        None
+        if ptb
+        else (
+            " The paper's text is the Penn Treebank, so its numbers stand beside ours for their order "
+            "and distance, not to be equalled."
+        )
+    )
+    return section(
+        "Figure 2 · Table 1",
+        "Text, character by character",
+        "text",
+        tag("p", intro, warn),
+        _figure(panels, caption),
+        table(
+            f"Bits per character on {names}, beside the paper's on the Penn Treebank",
+            (
+                *("method", "validation", "test", "validation in the paper", "test in the paper"),
+                *("rate", "steps", "compute", "seeds"),
+            ),
+            [_text_row(f, g) for g in shown],
+        ),
+        tag("p", f"The paper's deviations are all smaller than {paper.PTB_STD}.", _class="note"),
+        _notes(shown),
+        _rates(f.text.tried, "text"),
+    )
+
+
+def _text_row(f: Findings, g: Group) -> list[Any]:
+    theirs = paper.PTB.get(g.method)
+    return [
+        named(g.label, f.look.get(g.label)),
+        words.bits(g.stat("valid")),
+        words.bits(g.stat("test")),
+        *((f"{theirs.valid:.2f}", f"{theirs.test:.2f}") if theirs else ("–", "–")),
+        *_common(g),
+    ]
+
+
+def _common(g: Group) -> list[Any]:
+    seconds, steps = g.stat("seconds"), sorted({int(r.status.get("steps", 0)) for r in g.runs})
+    return [
+        labels.value("rate", g.config.get("rate")),
+        f"{steps[-1]:,}",
+        labels.duration(seconds.mean) if seconds else "–",
+        len(g.runs),
+    ]
+
+
+def _ended(groups: Sequence[Group]) -> str:
+    """What the marks in the figure are, if there are any."""
+    states = {run.state for g in groups for run in g.unfinished}
+    marks = [("diverged", "a cross: a seed diverged")]
+    marks += [(s, "a bar: a seed was stopped") for s in ("stopped", "killed")]
+    marks += [("running", "an arrowhead: a seed is still running")]
+    said = dict.fromkeys(say for state, say in marks if state in states)
+    return f" In the figure, {labels.listed(list(said))}." if said else ""
+
+
+def _notes(groups: Sequence[Group]) -> Html | None:
+    """Runs that are not finished, one line each."""
+    lines = []
+    for g in groups:
+        for run in g.unfinished:
+            step, total = (int(run.status.get(k) or 0) for k in ("step", "steps"))
+            far = f" of {total:,}" if total else ""
+            why = f": {run.status['message']}" if run.status.get("message") else ""
+            who = f"{g.label}, seed {run.config.get('seed', 0)}"
+            lines.append(tag("li", f"{who}, is {run.state} at step {step:,}{far}{why}"))
+    return tag("ul", *lines, _class="note") if lines else None
+
+
+def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
+    """What came out at every learning rate, where several were tried."""
+    rows = []
+    head, names, show = {
+        "copy": (("T", "solved length"), ("T", "solved"), words.count),
+        "text": (("validation", "test"), ("valid", "test"), words.bits),
+    }[kind]
+    for family in tried:
+        if len(family) < 2:
+            continue
+        best = min(family, key=score)
+        for g in family:
+            numbers = [show(g.stat(name)) for name in names]
+            mark = tag("b", "shown above") if g is best else ""
+            rate = labels.value("rate", g.config.get("rate"))
+            rows.append([_base(g), rate, *numbers, len(g.runs), len(g.unfinished) or "–", mark])
+    if not rows:
+        return None
+    head = ("method", "rate", *head, "seeds", "unfinished", "")
+    caption = f"Every learning rate that was tried. Shown above: {RULE[kind]}"
+    return table(caption, head, rows, words=(0, len(head) - 1))
+
+
+def _base(g: Group) -> str:
+    """Its label without the rate, which has a column of its own."""
+    return g.label.removesuffix(f", {labels.setting('rate', g.config.get('rate'))}")
+
+
+def noise(f: Findings) -> Html:
+    """Figure 3."""
+    panels, parts = [], []
+    if f.over_time:
+        panels.append((figures.noise_time(f.over_time, f.look), words.noise_time(f.over_time)))
+    if f.over_units:
+        panels.append((figures.noise_units(f.over_units, f.look), words.noise_units(f.over_units)))
+    which = [over for over, s in (("time", f.over_time), ("units", f.over_units)) if s]
+    caption = join(
+        tag("b", "Variance analysis. "),
+        f"Cosine between estimated and exact gradient, over {' and over '.join(which)}; mean and "
+        "standard deviation over networks and draws of the signs. 1 is perfect, 0 is as good as "
+        "a random direction.",
+    )
+    if f.over_time:
+        parts.append(_time_table(f))
+    if f.over_units:
+        parts += [_units_table(f, "cosine"), _units_table(f, "error")]
+    intro = (
+        "KF-RTRL and UORO give the right gradient on average, with noise. How much of an estimate "
+        "points the right way, and does the noise grow: with time, with the size of the network?"
+    )
+    body = [tag("p", intro), _figure(panels, caption), *parts]
+    if not panels:
+        body = [tag("p", "Nothing is measured yet.")]
+    return section("Figure 3", "The noise of gradients", "noise", *body, _notes(f.noise))
+
+
+def _time_table(f: Findings) -> Html:
+    spans = words.decades(f.over_time)
+    rows = []
+    for s in f.over_time:
+        means = [s.at(*span) for span in spans]
+        cells = ["–" if m is None else f"{m:.3f}" for m in means]
+        rows.append([named(s.label, f.look.get(s.label)), *cells])
+    head = ("mean cosine at t =", *(f"{a:,} to {b:,}" for a, b in spans))
+    return table("Over time: flat means that noise does not pile up", head, rows)
+
+
+def _units_table(f: Findings, name: str) -> Html | None:
+    units = sorted({int(n) for s in f.over_units for n in s.x})
+
+    def cells(s: Series) -> list[str]:
+        stats = dict(zip(s.x.tolist(), getattr(s, name), strict=True))
+        digits = 2 if name == "cosine" else 1
+        return [stats[n].text(digits) if stats.get(n) else "–" for n in units]
+
+    rows = [[named(s.label, f.look.get(s.label)), *cells(s)] for s in f.over_units]
+    if all(c == "–" for row in rows for c in row[1:]):
+        return None
+    caption = {
+        "cosine": "Over units: the cosine",
+        "error": "Over units: the squared error, relative to the squared gradient. In theory "
+        "UORO's is about n times KF-RTRL's",
+    }[name]
+    return table(caption, ("n =", *units), rows)

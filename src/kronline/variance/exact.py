@@ -1,0 +1,80 @@
+"""The exact gradient of the loss at many times: reverse mode over the prefix, never RTRL.
+
+One time costs O(t n²), where RTRL would cost O(t n⁴). Times differ only in the loss weights, so the
+forward pass is made once for all of them, and the passes back are taken side by side.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from kronline.cells.base import LinearCell
+from kronline.grads import written_out
+from kronline.online import Model, Params, Segment, exact_segment
+
+BYTES = 1 << 29  # about what the passes back may take at once
+
+
+def gradients(
+    model: Model,
+    params: Params,
+    text: Int[np.ndarray, " characters"],
+    times: Sequence[int],
+    loss_steps: int = 1,
+) -> Any:
+    """`d (L_{t−loss_steps+1} + ... + L_t) / d θ` for each time t, on a leading axis.
+
+    θ are the cell's parameters. L_t is the loss of predicting character t + 1 of the text.
+
+    Args:
+        model: cell and readout.
+        params: where the gradient is taken.
+        text: symbols; reading starts at the first, from the zero state.
+        times: at which times, each >= loss_steps and below the text's length.
+        loss_steps: how many losses are summed.
+    """
+    steps = max(times)
+    width = max(1, min(len(times), BYTES // _bytes(model, steps)))
+    groups = math.ceil(len(times) / width)
+    width = math.ceil(len(times) / groups)
+    ends = np.resize(np.asarray(times, np.int32), (groups, width))  # the last is filled up
+    piece = jnp.asarray(text[: steps + 1], jnp.int32)
+    parts = [_some(model, params, piece, jnp.asarray(group), loss_steps) for group in ends]
+    return jax.tree.map(lambda *some: np.concatenate(some)[: len(times)], *parts)
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _some(
+    model: Model,
+    params: Params,
+    text: Int[Array, " characters"],
+    times: Int[Array, " times"],
+    loss_steps: int,
+) -> Any:
+    dtype = jax.tree.leaves(params.cell)[0].dtype
+    start, steps = jnp.zeros(model.cell.size, dtype), text.shape[0] - 1
+    t = 1 + jnp.arange(steps)
+
+    def one(end: Int[Array, ""]) -> Any:
+        weight: Float[Array, " k"] = ((t > end - loss_steps) & (t <= end)).astype(dtype)
+        seg = Segment(text[:-1], text[1:], jnp.zeros(steps, bool), weight)
+        grads = exact_segment(model, params, start, seg)[1]
+        return model.cell.project(written_out(grads.cell))
+
+    return jax.vmap(one)(times)
+
+
+def _bytes(model: Model, steps: int) -> int:
+    """About what the pass back from one time takes."""
+    cell, readout = model
+    assert readout is not None
+    numbers = cell.size + readout.outputs
+    if isinstance(cell, LinearCell):
+        numbers += sum(math.prod(w.shape[1:]) for w in cell.weights().values())
+    return 2 * 4 * steps * numbers  # once as they are made, and once in the order of the product

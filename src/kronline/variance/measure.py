@@ -1,0 +1,187 @@
+"""One network, one estimator, many draws of its noise: how near the estimates come to the gradient.
+
+Draws are lanes that read the same text with noise of their own. Between the times that are looked
+at the traces are only pushed on; a look reads every lane's gradient, and goes on from before it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from kronline.learner import Learner, State
+from kronline.online import Online, Params
+
+BYTES = 1 << 28  # of traces that are worked on at once, unless a single one has more
+BLOCK = 32  # times are spread so that most stretches between them are whole blocks of this
+
+
+class Found(NamedTuple):
+    """How near, time by time and draw by draw."""
+
+    cosine: Float[np.ndarray, "times draws"]  # of the angle to the exact gradient
+    error: Float[np.ndarray, "times draws"]  # |ĝ − g|² / |g|²
+
+
+def log_spaced(last: int, count: int, span: int = 1, loss_steps: int = 1) -> tuple[int, ...]:
+    """`count` times up to `last`, evenly spaced in the logarithm; fewer, if there are not as many.
+
+    All are multiples of `span`, so that every window ends there. Late ones are rounded (by less
+    than 1/16) to stretches that take few programs and whole blocks.
+    """
+    first = math.ceil(loss_steps / span) * span
+    last = last // span * span
+
+    def rounded(t: float) -> int:
+        fine = 2 ** int(math.log2(max(1, min(BLOCK, t / span / 16))))
+        return min(last, first + math.ceil((t - first) / (span * fine) - 1e-9) * span * fine)
+
+    for points in range(count, 4 * count):
+        times = sorted({rounded(t) for t in np.geomspace(first, last, points)})
+        if len(times) >= count:
+            break
+    return tuple(times)
+
+
+def measure(
+    learner: Learner,
+    params: Params,
+    text: Int[np.ndarray, " characters"],
+    times: Sequence[int],
+    exact: Any,
+    key: Key[Array, ""],
+    draws: int,
+    *,
+    loss_steps: int = 1,
+    tick: Callable[[int], None] = lambda steps: None,
+) -> Found:
+    """Estimates of the gradient of L_t beside the exact one, at growing times t.
+
+    Args:
+        learner: the cell, the readout and the estimator, with any optimiser.
+        params: the cell's and the readout's are used; they stay as they are.
+        text: symbols; reading starts at the first, from the zero state.
+        times: multiples of the estimator's span.
+        exact: from `exact.gradients`, for the same times.
+        key: of the noise (and of the estimator's own parameters, if it has any).
+        draws: independent repetitions.
+        loss_steps: how many losses are summed, those up to t.
+        tick: called with the number of steps and lanes that were done since it was last called.
+    """
+    most = max(1, BYTES // max(1, lane_bytes(learner)))
+    lanes = max(d for d in range(1, min(draws, most) + 1) if draws % d == 0)
+    part = partial(_group, learner, params, jnp.asarray(text, jnp.int32), times, exact)
+    parts = [
+        part(jax.random.fold_in(key, i), lanes, loss_steps, tick) for i in range(draws // lanes)
+    ]
+    return Found(*(np.concatenate(some, axis=1) for some in zip(*parts, strict=True)))
+
+
+def lane_bytes(learner: Learner) -> int:
+    """Of one lane's trace."""
+    shapes = jax.eval_shape(lambda: learner.init(jax.random.key(0), 1).memory)
+    return sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(shapes))
+
+
+def _group(
+    learner: Learner,
+    params: Params,
+    text: Int[Array, " characters"],
+    times: Sequence[int],
+    exact: Any,
+    key: Key[Array, ""],
+    lanes: int,
+    loss_steps: int,
+    tick: Callable[[int], None],
+) -> Found:
+    """Some of the draws, side by side."""
+    span = learner.estimator.span
+    assert span is not None
+    seen = math.ceil(loss_steps / span) * span  # steps that a look takes
+    state = learner.init(key, lanes)
+    own = jax.tree.map(jnp.array, params)  # a copy, since the state's memory is worked in
+    state = state._replace(params=own._replace(estimator=state.params.estimator))
+    pushers, at, found = _pushers(learner), 0, []
+    for i, t in enumerate(times):
+        for block, pusher in pushers.items():
+            count = (t - seen - at) // block
+            if count:
+                state = _pushed(pusher, state, text, jnp.int32(at), jnp.int32(count))
+                at += count * block
+        here = jax.tree.map(lambda a, i=i: a[i], exact)
+        found.append(_look(learner, state, text, jnp.int32(at), here, seen, loss_steps))
+        jax.block_until_ready(found[-1])
+        tick(lanes * (t - (times[i - 1] if i else 0)))
+    return Found(*(np.asarray(some) for some in map(jnp.stack, zip(*found, strict=True))))
+
+
+def _pushers(learner: Learner) -> dict[int, Learner]:
+    """How many steps can be pushed over at once, and by which learner; the largest first."""
+    estimator = learner.estimator
+    if not isinstance(estimator, Online) or estimator.window not in (None, 1):
+        assert estimator.span is not None
+        return {estimator.span: learner}
+    blocks = [2**i for i in range(estimator.trace.block.bit_length())][:0:-1]
+    larger = {b: replace(learner, estimator=replace(estimator, window=b)) for b in blocks}
+    return larger | {1: learner}
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _pushed(
+    learner: Learner, state: State, text: Array, at: Int[Array, ""], segments: Int[Array, ""]
+) -> State:
+    """Over so many segments; gradients are not made, since nobody takes them."""
+    k = learner.estimator.span
+    assert k is not None
+
+    def one(i: Array, state: State) -> State:
+        x, y = _read(text, at + i * k, k, state.s.shape[0])
+        return learner.gradients(state, x, y)[0]
+
+    return jax.lax.fori_loop(0, segments, one, state)
+
+
+@partial(jax.jit, static_argnums=(0, 5, 6))
+def _look(
+    learner: Learner,
+    state: State,
+    text: Array,
+    at: Int[Array, ""],
+    exact: Any,
+    steps: int,
+    loss_steps: int,
+) -> tuple[Float[Array, " lanes"], Float[Array, " lanes"]]:
+    """Cosine and relative squared error of every lane's gradient, `steps` steps from here."""
+    lanes, k = state.s.shape[0], learner.estimator.span
+    x, y = _read(text, at, steps, lanes)
+    weight = jnp.broadcast_to(jnp.arange(steps)[:, None] >= steps - loss_steps, (steps, lanes))
+    _, grads = learner.gradients(
+        state, x, y, weight=weight.astype(learner.dtype), average=False
+    )  # (segments, lanes, ...)
+    estimate = jax.tree.map(lambda g: k * g.sum(0), grads.cell)
+
+    def lane(estimate: Any) -> tuple[Array, Array]:
+        dot, own, there = _dot(estimate, exact), _dot(estimate, estimate), _dot(exact, exact)
+        cosine = jnp.where(own > 0, dot / jnp.sqrt(jnp.where(own > 0, own, 1) * there), 0)
+        off = jax.tree.map(jnp.subtract, estimate, exact)
+        return cosine, _dot(off, off) / there
+
+    return jax.vmap(lane)(estimate)
+
+
+def _read(text: Array, at: Array, steps: int, lanes: int) -> tuple[Array, Array]:
+    """The next symbols and those to be predicted, the same for all lanes."""
+    piece = jax.lax.dynamic_slice_in_dim(text, at, steps + 1)
+    every = jnp.broadcast_to(piece[:, None], (steps + 1, lanes))
+    return every[:-1], every[1:]
+
+
+def _dot(a: Any, b: Any) -> Float[Array, ""]:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return jnp.sum(jnp.stack([jnp.sum(x * y) for x, y in pairs]))
