@@ -1,13 +1,15 @@
 """The command `kronline`: parses, calls, prints."""
 
+import functools
 import json
+import operator
 import os
 import platform
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import jax
 import tyro
@@ -22,8 +24,6 @@ from kronline.runs import command, config, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.sweep import CopySweep, TextSweep
 from kronline.verifier.suite import jobs_for, library, run
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -107,58 +107,45 @@ def info(args: Info) -> int:
 TRAIN = "Train a network: the paper's copy task, or a language model on any text."
 SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
 
+# what is parsed, and what is done with it
+TASKS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
+    "train": (TRAIN, {"copy": CopyRun, "text": TextRun}, command.train),
+    "sweep": (SWEEP, {"copy": CopySweep, "text": TextSweep}, sweep.main),
+}
+PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "resume": (command.Resume, command.resume),
+    "list": (command.List, command.list_),
+    "sample": (sample.Sample, sample.main),
+    "demo": (demo.Demo, demo.main),
+    "verify": (Verify, verify),
+    "bench": (bench.Bench, bench.main),
+    "info": (Info, info),
+}
+
 
 def _commands(argv: Sequence[str]) -> Any:
     """All commands; those with a configuration start from the preset and file that argv names."""
 
-    def configured(verb: str, name: str, cls: type[T]) -> Any:
+    def configured(verb: str, name: str, cls: type) -> Any:
         words = argv if list(argv[:2]) == [verb, name] else []
         default = config.start(cls, name, words)
         return Annotated[cls, tyro.conf.subcommand(name, default=default)]
 
-    def group(verb: str, doc: str, copy: type, text: type) -> Any:
-        tasks = configured(verb, "copy", copy) | configured(verb, "text", text)
-        made = make_dataclass(verb, [("task", tasks)], frozen=True)
+    found: list[Any] = []
+    for verb, (doc, kinds, _) in TASKS.items():
+        tasks = [configured(verb, name, cls) for name, cls in kinds.items()]
+        made = make_dataclass(verb, [("task", functools.reduce(operator.or_, tasks))], frozen=True)
         made.__doc__ = doc
-        return Annotated[made, tyro.conf.subcommand(verb)]
-
-    plain = {
-        "resume": command.Resume,
-        "list": command.List,
-        "sample": sample.Sample,
-        "demo": demo.Demo,
-        "verify": Verify,
-        "bench": bench.Bench,
-        "info": Info,
-    }
-    union = group("train", TRAIN, CopyRun, TextRun) | group("sweep", SWEEP, CopySweep, TextSweep)
-    for name, cls in plain.items():
-        union = union | Annotated[cls, tyro.conf.subcommand(name)]
-    return union
+        found.append(Annotated[made, tyro.conf.subcommand(verb)])
+    found += [Annotated[cls, tyro.conf.subcommand(name)] for name, (cls, _) in PLAIN.items()]
+    return functools.reduce(operator.or_, found)
 
 
 def _run(args: Any) -> int:
-    task = getattr(args, "task", args)
-    match task:
-        case CopySweep() | TextSweep():
-            return sweep.main(task)
-        case CopyRun() | TextRun():
-            return command.train(task)
-        case command.Resume():
-            return command.resume(args)
-        case command.List():
-            return command.list_(args)
-        case sample.Sample():
-            return sample.main(args)
-        case Verify():
-            return verify(args)
-        case demo.Demo():
-            return demo.main(args)
-        case bench.Bench():
-            return bench.main(args)
-        case Info():
-            return info(args)
-    raise AssertionError(args)
+    args = getattr(args, "task", args)
+    actions = {cls: act for cls, act in PLAIN.values()}
+    actions |= {cls: act for _, kinds, act in TASKS.values() for cls in kinds.values()}
+    return actions[type(args)](args)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -121,7 +121,7 @@ def _files(run: Path) -> list[Path]:
 
 def shapes(training: Any, with_best: bool) -> Saved:
     """What a checkpoint of this run holds."""
-    like = jax.eval_shape(lambda: training())
+    like = jax.eval_shape(training)
     bits: Any = jax.ShapeDtypeStruct((), np.float32)
     best = Best(like.learner.params, bits) if with_best else None
     return Saved(like, best)

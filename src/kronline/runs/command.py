@@ -1,5 +1,6 @@
 """`kronline train`, `resume` and `list`."""
 
+import contextlib
 import json
 import sys
 import warnings
@@ -124,10 +125,8 @@ def _same(run: folder.Run, exp: Experiment) -> None:
 
 def _devices() -> None:
     """One device a core, over which lanes are split where there is no native kernel."""
-    try:
+    with contextlib.suppress(RuntimeError):  # JAX has started already
         jax.config.update("jax_num_cpu_devices", machine.cores())
-    except RuntimeError:  # JAX has started already
-        pass
 
 
 def _parameters(exp: Experiment) -> int:

@@ -1,7 +1,7 @@
 """`kronline sweep`: a grid of runs over local processes, each with its share of the cores.
 
-A sweep is a folder of runs. Started again, it skips what is finished and goes on with the rest; with
-more seeds or rates it trains just those that are new.
+A sweep is a folder of runs. Started again, it skips what is finished and goes on with the rest;
+with more seeds or rates it trains just those that are new.
 """
 
 import itertools

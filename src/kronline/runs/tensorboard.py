@@ -7,7 +7,7 @@ from kronline.errors import UsageError
 
 
 class Board:
-    """A run's metrics for TensorBoard; steps after a checkpoint that a run goes on from are purged."""
+    """A run's metrics for TensorBoard; what came after the checkpoint is purged on resuming."""
 
     def __init__(self, path: Path, step: int):
         try:

@@ -112,7 +112,7 @@ def _started(member: Member, cores: set[int] | None) -> Working:
 
 
 def _ended(working: Working) -> list[dict[str, str]]:
-    """Why a process failed; nothing if it did not. One that diverged has not failed: it is a result."""
+    """Why a process failed, if it did. One that diverged has not failed: it is a result."""
     working.log.close()
     code = working.process.returncode
     if code in (0, command.DIVERGED, 128 + signal.SIGTERM):
