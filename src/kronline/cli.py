@@ -104,6 +104,10 @@ def info(args: Info) -> int:
     return 0
 
 
+ABOUT = """Train recurrent networks online: unbiased gradients, memory that does not grow with time.
+
+Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
+"""
 TRAIN = "Train a network: the paper's copy task, or a language model on any text."
 SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
 
@@ -137,7 +141,10 @@ def _commands(argv: Sequence[str]) -> Any:
         made = make_dataclass(verb, [("task", functools.reduce(operator.or_, tasks))], frozen=True)
         made.__doc__ = doc
         found.append(Annotated[made, tyro.conf.subcommand(verb)])
-    found += [Annotated[cls, tyro.conf.subcommand(name)] for name, (cls, _) in PLAIN.items()]
+    for name, (cls, _) in PLAIN.items():
+        # the first line in the list of commands, all of it in the command's own --help
+        line = None if name in argv[:1] else (cls.__doc__ or "").splitlines()[0]
+        found.append(Annotated[cls, tyro.conf.subcommand(name, description=line)])
     return functools.reduce(operator.or_, found)
 
 
@@ -160,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _commands(argv),
             prog="kronline",
             args=argv,
-            description=__doc__,
+            description=ABOUT,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
         )
         code = _run(args)

@@ -8,10 +8,6 @@ from typing import Literal
 import tyro
 
 from kronline.errors import UsageError
-from kronline.report import figures, page
-from kronline.report.findings import Findings
-from kronline.report.groups import right
-from kronline.report.style import PRINT, using
 from kronline.runs import folder
 
 
@@ -57,6 +53,9 @@ def main(args: Report | Plot) -> int:
 
 def report(args: Report) -> int:
     """Write the page, and say where it is."""
+    from kronline.report import page  # noqa: PLC0415  matplotlib takes a second
+    from kronline.report.findings import Findings  # noqa: PLC0415
+
     runs = folder.find(_given(args.runs))
     path = page.write(runs, args.out)
     if args.json:
@@ -68,6 +67,9 @@ def report(args: Report) -> int:
 
 def plot(args: Plot) -> int:
     """Draw, and say where it is."""
+    from kronline.report import figures  # noqa: PLC0415  matplotlib takes a second
+    from kronline.report.findings import Findings  # noqa: PLC0415
+
     kinds = (".png", ".svg", ".pdf")
     if args.out.suffix.lower() not in kinds:
         raise UsageError(f"out must end in one of {', '.join(kinds)}, got {str(args.out)!r}")
@@ -76,28 +78,14 @@ def plot(args: Plot) -> int:
     if args.width is not None and not 1 <= args.width <= 40:
         raise UsageError(f"width must be between 1 and 40 inches, got {args.width}")
     runs = folder.find(_given(args.runs))
-    panels = panels_of(Findings.of(runs), args.x)
+    panels = figures.panels_of(Findings.of(runs), args.x)
     if not panels:
         raise UsageError(
             f"nothing is measured over {args.x} in these runs yet, so there is nothing to draw"
         )
-    with using(PRINT, 9, outlines=False):
-        fig = figures.for_paper(panels, args.width or 3.4 * min(2, len(panels)))
-        fig.savefig(args.out, dpi=300)
+    figures.for_paper(panels, args.out, args.width or 3.4 * min(2, len(panels)))
     print(f"{args.out}: {len(panels)} panel{'s' * (len(panels) > 1)} of {len(runs)} runs")
     return 0
-
-
-def panels_of(f: Findings, x: Literal["steps", "seconds"]) -> list[figures.Panel]:
-    """What can be drawn of these runs."""
-    panels = []
-    if any(figures.curve(g, "T", x) for g in f.copy.shown):
-        panels.append(figures.copy_T(f.copy.shown, x, f.look))
-        panels += [figures.copy_right(f.copy.shown, f.look)] * any(map(right, f.copy.shown))
-    if any(figures.curve(g, "valid", x) for g in f.text.shown):
-        panels.append(figures.text_valid(f.text.shown, x, f.look))
-    panels += [figures.noise_time(f.over_time, f.look)] * bool(f.over_time)
-    return panels + [figures.noise_units(f.over_units, f.look)] * bool(f.over_units)
 
 
 def _given(paths: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 from kronline.report import labels, paper, words
 from kronline.report.findings import Findings
 from kronline.report.groups import HOW, Group, number
-from kronline.report.html import Html, table, tag
+from kronline.report.html import Html, join, prose, table, tag
 from kronline.report.sections import section
 from kronline.runs.config import comments
 from kronline.runs.folder import CONFIG, Run
@@ -24,19 +24,26 @@ def differences(f: Findings, kinds: Iterable[str]) -> Html:
         )
     ]
     for kind in kinds:
-        rows = [list(d) for d in paper.differences(kind, f.groups(kind))]
-        head = ("what", "here", "in the paper", "why it matters")
-        parts.append(table(TITLES[kind], head, rows, words=(0, 1, 2, 3)))
+        rows = [
+            [_with(d.what, d.why), d.here, d.paper] for d in paper.differences(kind, f.groups(kind))
+        ]
+        head = ("what", "here", "in the paper")
+        parts.append(table(TITLES[kind], head, rows, words=(0, 1, 2), fits=True))
     parts.append(
         tag(
             "p",
             "In all of them, KF-RTRL draws one sign a step where the paper draws two (only their "
-            "product counts), and a term with a zero factor, after a reset for instance, is dropped "
-            "instead of scaled: the estimate is the same in law, and unbiased.",
+            "product counts), and a term with a zero factor, after a reset for instance, is "
+            "dropped instead of scaled: the estimate is the same in law, and unbiased.",
             _class="note",
         )
     )
     return section("", "What differs from the paper", "differences", *parts)
+
+
+def _with(name: Any, reason: str) -> Html:
+    """A name, and below it the reason, if there is one."""
+    return join(name, tag("small", reason) if reason else None)
 
 
 def runs(f: Findings, kinds: Iterable[str]) -> Html:
@@ -63,11 +70,11 @@ def _facts(g: Group) -> Html:
         "machine": [_machine(run) for run in g.runs],
         "text": [_text(run) for run in g.runs],
         "parameters": [f"{run.about.get('parameters') or 0:,}" for run in g.runs],
-        "started": [str(run.about.get("started", ""))[:10] for run in g.runs],
+        "started": [labels.date(str(run.about.get("started", ""))) for run in g.runs],
     }
     rows = []
-    for name, values in found.items():
-        values = sorted({v for v in values if v not in ("", "0")})
+    for name, given in found.items():
+        values = list(dict.fromkeys(v for v in given if v not in ("", "0")))
         if values:
             rows += [tag("dt", name), *(tag("dd", v) for v in values)]
     return tag("dl", *rows)
@@ -115,11 +122,10 @@ def _configuration(g: Group) -> Html:
     except (OSError, ValueError):
         reasons = {}
     same = {k: v for k, v in first.config.items() if k == "preset" or k not in HOW}
-    rows = [[tag("code", k), tag("code", _plain(v)), reasons.get(k, "")] for k, v in same.items()]
-    head = ("setting", "value", "reason")
-    if not any(reasons.get(k) for k in same):
-        head, rows = head[:2], [row[:2] for row in rows]
-    return table("Configuration", head, rows, words=(0, 1, 2))
+    rows = [
+        [_with(tag("code", k), reasons.get(k, "")), tag("code", _plain(v))] for k, v in same.items()
+    ]
+    return table("Configuration", ("setting", "value"), rows, words=(0, 1), fits=True)
 
 
 def _plain(value: Any) -> str:
@@ -144,7 +150,11 @@ def _members(g: Group) -> Html:
 
 
 def summary(f: Findings, kinds: Iterable[str]) -> Html:
-    """The outcomes, a paragraph each."""
+    """The outcomes, one after another."""
     say = {"copy": words.copy_summary, "text": words.text_summary, "variance": words.noise_summary}
-    parts = [tag("p", say[kind](f)) for kind in kinds]
+    parts = []
+    for kind in kinds:
+        title, headline, more = say[kind](f)
+        parts += [tag("h3", title), tag("p", prose(headline), _class="headline")]
+        parts += [tag("p", prose(more), _class="note")] if more else []
     return section("", "In short", "summary", *parts)

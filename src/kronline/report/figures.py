@@ -1,108 +1,24 @@
-"""The paper's figures with our curves in them: one function a panel, on light or dark ground."""
+"""Panels as pictures: for the page, for a run's folder, for a paper."""
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib import rcParams
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from kronline.report import labels
-from kronline.report.groups import Axis, Curve, Group, curve, grouped, right
-from kronline.report.noise import Series, series
-from kronline.report.style import LIGHT, PRINT, Look, Style, looks, using
+from kronline.report import panels as draw
+from kronline.report.findings import Findings
+from kronline.report.groups import Axis, curve, right
+from kronline.report.panels import Panel
+from kronline.report.style import LIGHT, PRINT, Style, using
 from kronline.runs.folder import Run
-from kronline.tasks.copy import Copy
 
 WIDTH, HEIGHT, FONT = 4.8, 3.3, 11.5  # inches and points: read at a phone's width
-MARKS = {"diverged": "x", "running": ">", "stopped": "|", "killed": "|"}  # where a seed ended
-
 _LONG = re.compile(r"(\d+\.\d\d)\d+")
-
-Looks = Mapping[str, Look]
-Panel = Callable[[Axes, Style], None]
-
-
-def copy_T(groups: Sequence[Group], axis: Axis, look: Looks) -> Panel:
-    """Figure 1a: the curriculum's T, over data time or compute time."""
-
-    def draw(ax: Axes, style: Style) -> None:
-        scale = _time(ax, axis, [curve(g, "T", axis) for g in groups])
-        for g in groups:
-            _line(ax, curve(g, "T", axis), g.label, look[g.label], style, scale)
-        _horizons(ax, groups, style)
-        ax.set_ylabel("string length T")
-        ax.set_ylim(bottom=0)
-        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-
-    return draw
-
-
-def copy_right(groups: Sequence[Group], look: Looks) -> Panel:
-    """What is solved at the end: the share of bits right, by string length."""
-
-    def draw(ax: Axes, style: Style) -> None:
-        for g in groups:
-            c = right(g)
-            if c is not None:
-                percent = Curve(c.x, 100 * c.mean, 100 * c.std)
-                _line(ax, percent, g.label, look[g.label], style, every=1)
-        ax.axhline(50, color=style.muted, lw=0.8)
-        ax.annotate("guessing", (1, 49), va="top", ha="left", color=style.muted)
-        ax.set(xlabel="string length", ylabel="bits right, %", ylim=(40, 103))
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-    return draw
-
-
-def text_valid(groups: Sequence[Group], axis: Axis, look: Looks) -> Panel:
-    """Figure 2: validation bits per character, over data time or compute time."""
-
-    def draw(ax: Axes, style: Style) -> None:
-        curves = [curve(g, "valid", axis) for g in groups]
-        scale = _time(ax, axis, curves)
-        for g, c in zip(groups, curves, strict=True):
-            _line(ax, c, g.label, look[g.label], style, scale)
-        ax.set_ylabel("validation bits/char")
-        _without_the_first_fall(ax, [c for c in curves if c is not None])
-
-    return draw
-
-
-def noise_time(found: Sequence[Series], look: Looks) -> Panel:
-    """Figure 3a: the cosine between estimate and exact gradient, over time."""
-
-    def draw(ax: Axes, style: Style) -> None:
-        for s in found:
-            _line(ax, _cosine(s), s.label, look[s.label], style)
-        ax.set_xscale("log")
-        ax.set_xlabel("time step t (log scale)")
-        _cosines(ax, style)
-
-    return draw
-
-
-def noise_units(found: Sequence[Series], look: Looks) -> Panel:
-    """Figure 3b: the same over the number of units."""
-
-    def draw(ax: Axes, style: Style) -> None:
-        for s in found:
-            _line(ax, _cosine(s), s.label, look[s.label], style, every=1)
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_locator(FixedLocator(sorted({int(x) for s in found for x in s.x})))
-        ax.xaxis.set_minor_locator(NullLocator())
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}"))
-        ax.set_xlabel("units n")
-        _cosines(ax, style)
-
-    return draw
-
-
-# -- from panels to pictures -----------------------------------------------------------------------
 
 
 def svg(panel: Panel, style: Style) -> str:
@@ -119,6 +35,9 @@ def svg(panel: Panel, style: Style) -> str:
 
 def draw_on(fig: Figure, panels: Sequence[Panel], style: Style, columns: int = 1) -> None:
     """Panels side by side, with one legend above them all."""
+    if not panels:
+        fig.text(0.5, 0.5, "nothing is measured yet", ha="center", va="center")
+        return
     rows = -(-len(panels) // columns)
     axes = fig.subplots(rows, min(columns, len(panels)), squeeze=False).ravel()
     handles: dict[str, Any] = {}
@@ -130,13 +49,15 @@ def draw_on(fig: Figure, panels: Sequence[Panel], style: Style, columns: int = 1
     names = list(handles)
     across = _across(names, fig.get_figwidth() * 72 / rcParams["font.size"])
     names = [name for i in range(across) for name in names[i::across]]  # row by row
-    fig.legend(
+    legend = fig.legend(
         [handles[name] for name in names],
-        names,
+        [textwrap.fill(name, 42) for name in names],
         loc="outside upper left",
         ncols=across,
         columnspacing=1.2,
     )
+    for written in legend.get_texts():
+        written.set_parse_math(False)  # a name may hold a dollar sign
 
 
 def _across(names: Sequence[str], width: float) -> int:
@@ -149,131 +70,35 @@ def _across(names: Sequence[str], width: float) -> int:
 
 def for_run(run: Run) -> Figure:
     """One run's own curves, for its figures folder."""
-    found = grouped([run], run.kind)
-    look = looks((g.method, g.label) for g in found)
-    if run.kind == "copy":
-        panels = [copy_T(found, "steps", look)]
-        panels += [copy_right(found, look)] if any(right(g) for g in found) else []
-    elif run.kind == "text":
-        panels = [text_valid(found, "steps", look)]
-    else:
-        panels = noise_panels([run])
+    f = Findings.of([run])
+    panels = panels_of(f, "steps")
+    if run.kind == "text" and panels:
+        panels = [draw.text_bits(g, f.look[g.label]) for g in f.text.shown]
     with using(LIGHT, FONT):
-        fig = Figure(figsize=(WIDTH * max(1, len(panels)), HEIGHT), layout="constrained")
-        draw_on(fig, panels, LIGHT, columns=max(1, len(panels)))
+        columns = max(1, len(panels))
+        fig = Figure(figsize=(WIDTH * columns, HEIGHT), layout="constrained")
+        draw_on(fig, panels, LIGHT, columns)
     return fig
 
 
-def noise_panels(runs: Sequence[Run]) -> list[Panel]:
-    """Figure 3, whichever of its two experiments was made."""
-    over_time, over_units = series(runs, "time"), series(runs, "units")
-    look = looks((s.method, s.label) for s in [*over_time, *over_units])
-    panels = [noise_time(over_time, look)] if over_time else []
-    return panels + ([noise_units(over_units, look)] if over_units else [])
-
-
-def for_paper(panels: Sequence[Panel], width: float, size: float = 9) -> Figure:
-    """Panels in a row or two, at the width of a page or a column."""
+def for_paper(panels: Sequence[Panel], out: Path, width: float, size: float = 9) -> None:
+    """Panels in a row or two, at the width of a page or a column, written as PNG, SVG or PDF."""
     columns = min(len(panels), max(1, int(width // 2.6)))
     rows = -(-len(panels) // columns)
-    fig = Figure(figsize=(width, 0.35 + rows * width / columns * 0.68), layout="constrained")
-    draw_on(fig, panels, PRINT, columns)
-    return fig
+    with using(PRINT, size, outlines=False):
+        height = 0.35 + rows * width / columns * 0.68
+        fig = Figure(figsize=(width, height), layout="constrained")
+        draw_on(fig, panels, PRINT, columns)
+        fig.savefig(out, dpi=300)
 
 
-# -- parts of a panel ------------------------------------------------------------------------------
-
-
-def _line(
-    ax: Axes,
-    c: Curve | None,
-    label: str,
-    look: Look,
-    style: Style,
-    scale: float = 1,
-    every: float | tuple[float, float] | None = None,
-) -> None:
-    """Mean, shaded deviation, and a mark where a seed ended before its last step."""
-    if c is None or not len(c.x):
-        return
-    colour = look.colour(style)
-    x = c.x / scale
-    if c.std.any():
-        ax.fill_between(x, c.mean - c.std, c.mean + c.std, color=colour, alpha=0.18, lw=0)
-    spaced = every or (0.03 * (look.index % 5), 0.16)  # so that markers do not cover each other
-    ax.plot(
-        x,
-        c.mean,
-        color=colour,
-        ls=look.dash,
-        lw=2,
-        marker=look.marker,
-        ms=5,
-        markevery=spaced if len(x) > 2 else None,
-        label=label,
-    )
-    for at, y, state in c.ended:
-        ax.plot(at / scale, y, MARKS.get(state, "|"), color=colour, ms=11, mew=2.2, clip_on=False)
-
-
-def _time(ax: Axes, axis: Axis, curves: Sequence[Curve | None]) -> float:
-    """Labels the axis; by what its numbers are to be divided."""
-    end = max((c.x[-1] for c in curves if c is not None and len(c.x)), default=0)
-    if axis == "steps":
-        scale, unit = (1e6, ", millions") if end >= 3e6 else (1e3, ", thousands")
-        scale, unit = (scale, unit) if end >= 3e3 else (1, "")
-        ax.set_xlabel(f"time steps{unit}")
-    else:
-        scale, unit = (3600, "hours") if end >= 7200 else (60, "minutes")
-        scale, unit = (scale, unit) if end >= 120 else (1, "seconds")
-        ax.set_xlabel(f"compute time, {unit}")
-    ax.set_xlim(0, end / scale * 1.02 if end else 1)
-    return scale
-
-
-def reach(group: Group) -> int | None:
-    """The longest string whose bits TBPTT-k's gradient can follow: lag <= k − 1."""
-    k = labels.horizon(str(group.config.get("estimator", "")))
-    delay = group.config.get("delay", "short")
-    if k is None or delay not in ("short", "paper"):
-        return None
-    return max((length for length in range(1, k) if Copy(delay).lag(length) <= k - 1), default=0)
-
-
-def _horizons(ax: Axes, groups: Sequence[Group], style: Style) -> None:
-    """Where truncation ends what can be learnt."""
-    for T, who in {r: g.method for g in groups if (r := reach(g))}.items():
-        ax.axhline(T, color=style.muted, lw=0.8)
-        ax.annotate(
-            f"{who} can follow T = {T}",
-            (1, T),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, -3),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            color=style.muted,
-            size="small",
-        )
-
-
-def _without_the_first_fall(ax: Axes, curves: Sequence[Curve]) -> None:
-    """Leave out the steep start, in which all methods look alike."""
-    if not curves:
-        return
-    low = min(float(c.mean.min()) for c in curves)
-    late = max(float(np.interp(0.1 * c.x[-1], c.x, c.mean)) for c in curves)
-    ends = max(float(c.mean[-1] + c.std[-1]) for c in curves)
-    top = max(late, ends + 0.1 * (ends - low), low + 0.05)
-    ax.set_ylim(low - 0.06 * (top - low), top + 0.06 * (top - low))
-
-
-def _cosine(s: Series) -> Curve:
-    mean, std = (np.array(v) for v in zip(*((c.mean, c.std or 0.0) for c in s.cosine), strict=True))
-    return Curve(s.x, mean, std)
-
-
-def _cosines(ax: Axes, style: Style) -> None:
-    ax.axhline(0, color=style.muted, lw=0.8)
-    ax.set_ylabel("cosine to exact gradient")
-    ax.set_ylim(min(-0.05, ax.get_ylim()[0]), 1.0)
+def panels_of(f: Findings, x: Axis) -> list[Panel]:
+    """What can be drawn of these runs."""
+    panels = []
+    if any(curve(g, "T", x) for g in f.copy.shown):
+        panels.append(draw.copy_T(f.copy.shown, x, f.look))
+        panels += [draw.copy_right(f.copy.shown, f.look)] * any(map(right, f.copy.shown))
+    if any(curve(g, "valid", x) for g in f.text.shown):
+        panels.append(draw.text_valid(f.text.shown, x, f.look))
+    panels += [draw.noise_time(f.over_time, f.look)] * bool(f.over_time)
+    return panels + [draw.noise_units(f.over_units, f.look)] * bool(f.over_units)

@@ -31,7 +31,7 @@ class Findings:
         over_time, over_units = series(runs, "time"), series(runs, "units")
         look: dict[str, Look] = {}
         for curves in (copy.shown, text.shown, [*over_time, *over_units]):
-            look |= looks((c.method, c.label) for c in curves)  # type: ignore[attr-defined]
+            look |= looks((c.method, c.label) for c in curves)
         return cls(runs, copy, text, grouped(runs, "variance"), over_time, over_units, look)
 
     def groups(self, kind: str) -> list[Group]:

@@ -183,8 +183,8 @@ def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
             text = run.about.get("data", {}).get("sha256", {})  # by whatever name it was given
             found.setdefault(repr((sorted(settings(run).items()), text)), []).append(run)
     out = []
-    for same in found.values():
-        same = sorted(same, key=lambda run: (run.config.get("seed", 0), str(run.path)))
+    for members in found.values():
+        same = sorted(members, key=lambda run: (run.config.get("seed", 0), str(run.path)))
         config = settings(same[0])
         out.append(
             Group(kind, labels.method(str(config.get("estimator", ""))), config, tuple(same))

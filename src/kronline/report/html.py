@@ -1,6 +1,7 @@
 """HTML from parts: whatever is not made here is escaped."""
 
 import base64
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -36,8 +37,18 @@ def tag(name: str, /, *parts: Any, **attributes: Any) -> Html:
     return Html(f"<{name}{given}>{join(*parts)}</{name}>")
 
 
+def prose(sentences: str) -> Html:
+    """Sentences whose names and numbers stay on one line: KF-RTRL, T = 3, 2.0 ± 0.1."""
+    kept = re.sub(r"(?<=[\w.]) ([=±]) (?=[\d.])", "\u00a0\\1\u00a0", sentences)
+    return Html(re.sub(r"\b[A-Z]+(?:-[A-Z0-9]+)+\b", r'<span class="nb">\g<0></span>', text(kept)))
+
+
 def table(
-    caption: Any, head: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[int] = (0,)
+    caption: Any,
+    head: Sequence[Any],
+    rows: Sequence[Sequence[Any]],
+    words: Sequence[int] = (0,),
+    fits: bool = False,
 ) -> Html:
     """A table in a box of its own, which scrolls where the page is narrow.
 
@@ -46,6 +57,7 @@ def table(
         head: of the columns.
         rows: the first cell of each names it.
         words: columns that hold words and not numbers.
+        fits: a table of words, which breaks its lines instead of being scrolled.
     """
 
     def kind(i: int) -> str | None:
@@ -58,9 +70,10 @@ def table(
     top = [tag("th", h, scope="col", _class=kind(i)) for i, h in enumerate(head)]
     inside = tag(
         "table",
-        tag("caption", caption),
+        tag("caption", tag("span", caption)),
         tag("thead", tag("tr", *top)),
         tag("tbody", *map(row, rows)),
+        _class="fits" if fits else None,
     )
     return tag("div", inside, _class="scroll", tabindex="0", role="group", aria_label=caption)
 

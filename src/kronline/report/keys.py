@@ -1,6 +1,6 @@
 """The little lines beside names in tables, drawn as the curves are."""
 
-from kronline.report.html import Html, join, tag
+from kronline.report.html import Html, tag
 from kronline.report.style import DARK, LIGHT, Look
 
 # the markers of style.MARKERS in a box of 30 x 10
@@ -19,7 +19,7 @@ _SHAPES = {
 def named(label: str, look: Look | None) -> Html:
     """A label behind its line and marker."""
     if look is None:
-        return join(label)
+        return tag("span", label, _class="named")
     dashes = None if look.dash == "-" else " ".join(f"{2 * d:g}" for d in look.dash[1])
     line = tag("path", d="M0 5h30", stroke="currentColor", stroke_width=2, stroke_dasharray=dashes)
     shape = tag("path", d=_SHAPES[look.marker], fill="currentColor")

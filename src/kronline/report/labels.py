@@ -3,8 +3,10 @@
 import ast
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+LAGS = {"short": "T + 1", "paper": "2(T + 1)"}  # steps between reading a bit and writing it
 _SUPERSCRIPT = str.maketrans("-−0123456789.", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹·")
 
 
@@ -61,19 +63,18 @@ def rate(value: float) -> str:
 
 def value(key: str, given: Any) -> str:
     """One setting's value, for people."""
-    if key == "rate" and isinstance(given, int | float):
-        return rate(given)
-    if given is None or given in ("", [], {}):
-        return "none"
-    if isinstance(given, bool):
-        return "yes" if given else "no"
-    if isinstance(given, int):
-        return f"{given:,}"
-    if isinstance(given, float):
-        return f"{given:g}"
-    if isinstance(given, list | tuple):
-        return ", ".join(value(key, v) for v in given)
-    return str(given)
+    match given:
+        case None | "" | [] | ():
+            return "none"
+        case list() | tuple():
+            return ", ".join(value(key, v) for v in given)
+        case bool():
+            return "yes" if given else "no"
+        case int() | float() if key == "rate":
+            return rate(given)
+        case int():
+            return f"{given:,}"
+    return f"{given:g}" if isinstance(given, float) else str(given)
 
 
 def setting(key: str, given: Any) -> str:
@@ -87,8 +88,17 @@ def setting(key: str, given: Any) -> str:
         "data": text.replace("\\", "/").rstrip("/").rpartition("/")[2] or text,
     }
     if key == "delay":
-        return {"short": "lag T + 1", "paper": "lag 2(T + 1)"}.get(text, text)
+        return f"lag {LAGS.get(text, text)}"
     return short.get(key, f"{key.replace('_', ' ')} {text}")
+
+
+def date(started: str) -> str:
+    """The day of an ISO time, for people: 16 November 2025."""
+    try:
+        day = datetime.fromisoformat(started)
+    except ValueError:
+        return started
+    return f"{day.day} {day:%B %Y}"
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The variance runs as curves: the cosine to the exact gradient over time, and over units."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ def _kept(run: Run, experiment: str) -> dict[str, Any]:
 
 
 def _series(
-    method: str, label: str, points: dict[int, tuple[Sequence[float], Sequence[float]]]
+    method: str, label: str, points: Mapping[int, tuple[Sequence[float], Sequence[float]]]
 ) -> Series:
     stats = {x: (Stat.of(c), Stat.of(e)) for x, (c, e) in sorted(points.items())}
     kept = {x: (c, e) for x, (c, e) in stats.items() if c is not None}

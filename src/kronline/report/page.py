@@ -9,7 +9,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.report import details, keys, labels, paper, sections
 from kronline.report.findings import Findings
-from kronline.report.html import Html, tag
+from kronline.report.html import Html, prose, tag
 from kronline.runs.folder import Run
 
 # nothing is ever loaded: a browser that knows this refuses to
@@ -39,7 +39,7 @@ def page(f: Findings) -> str:
     title = _title(f, kinds)
     css = (resources.files("kronline.report") / "page.css").read_text(encoding="utf-8")
     make = {"copy": sections.copy, "text": sections.text, "variance": sections.noise}
-    main = [details.summary(f, kinds), *(make[kind](f) for kind in kinds)]
+    main: list[Html | None] = [details.summary(f, kinds), *(make[kind](f) for kind in kinds)]
     main += [sections.missing([k for k in KINDS if k not in kinds])]
     main += [details.differences(f, kinds), details.runs(f, kinds)]
     head = tag(
@@ -65,7 +65,8 @@ def _header(f: Findings, kinds: Sequence[str], title: str) -> Html:
     methods = [g.method for g in [*f.copy.shown, *f.text.shown]]
     methods += [s.method for s in [*f.over_time, *f.over_units]]
     dates = sorted({str(run.about.get("started", ""))[:10] for run in f.runs} - {""})
-    when = f"of {dates[0]}" + (f" to {dates[-1]}" if dates[1:] else "") if dates else ""
+    days = [labels.date(d) for d in dates]
+    when = f"of {days[0]}" + (f" to {days[-1]}" if days[1:] else "") if days else ""
     links = {
         "copy": ("copy", "Copy task"),
         "text": ("text", "Text"),
@@ -79,8 +80,11 @@ def _header(f: Findings, kinds: Sequence[str], title: str) -> Html:
         tag("h1", title),
         tag(
             "p",
-            f"{labels.listed(list(dict.fromkeys(methods)))}, in "
-            f"{labels.plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL reports.",
+            prose(
+                f"{labels.listed(list(dict.fromkeys(methods)))}, in "
+                f"{labels.plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL "
+                "reports."
+            ),
             _class="lead",
         ),
         tag("nav", *(tag("a", name, href=f"#{to}") for to, name in places), aria_label="Contents"),

@@ -38,6 +38,7 @@ PTB = {
 }
 PTB_STD = 0.03
 RATES = tuple(10**p for p in (-2.5, -3, -3.5, -4))  # "pick the optimal learning rate from"
+UNITS, LANES = 256, 256  # "a RHN with 256 units and a batch size of 256"
 SEEDS = 5  # "We repeat each experiment 5 times"
 
 
@@ -54,8 +55,10 @@ _NETWORK = (
     Setting(
         "cell", "network", "RHN", "a single-layer Recurrent Highway Network in all experiments"
     ),
-    Setting("hidden", "units", 256, "UORO's noise grows with the units; so does what can be held"),
-    Setting("lanes", "lanes (batch size)", 256, "more lanes average the noise of more estimates"),
+    Setting(
+        "hidden", "units", UNITS, "UORO's noise grows with the units; so does what can be held"
+    ),
+    Setting("lanes", "lanes (batch size)", LANES, "more lanes average the noise of more estimates"),
     Setting("optimiser", "optimiser", "adam", "β₁ = 0.9 and β₂ = 0.999, the defaults"),
     Setting("schedule", "schedule of the rate", "constant", "the paper names none"),
     Setting("clip", "gradient clipping", "none", "the paper names none; clipping adds a bias"),
@@ -74,7 +77,7 @@ SETTINGS: dict[str, tuple[Setting, ...]] = {
     ),
     "variance": (
         Setting("cell", "network", "RHN", "untrained, as all that the paper measures"),
-        Setting("hidden", "units, over time", 256, "UORO's cosine falls with the units"),
+        Setting("hidden", "units, over time", UNITS, "UORO's cosine falls with the units"),
         Setting("characters", "characters", 10_000, "how far the noise is followed"),
         Setting("data", "text", "Penn Treebank", "the inputs that drive the network"),
     ),
@@ -151,8 +154,7 @@ def _always(kind: str, groups: Sequence[Group]) -> list[Difference]:
     """What the paper's text leaves open, or what is done in another way on purpose."""
     first = groups[0].config if groups else {}
     if kind == "copy":
-        lags = {"short": "T + 1", "paper": "2(T + 1)"}
-        here = [(g, lags.get(str(g.config.get("delay")), "T + 1")) for g in groups]
+        here = [(g, labels.LAGS.get(str(g.config.get("delay")), "T + 1")) for g in groups]
         return [
             Difference(
                 "steps between reading and writing",
@@ -196,7 +198,7 @@ def _always(kind: str, groups: Sequence[Group]) -> list[Difference]:
                 )
                 or NOT_STATED,
                 "133K",
-                "133K is (256 + 4) · 512: the copy task's recurrent weights, without bias and readout",
+                "133K is (256 + 4) · 512: the copy task's recurrent weights, no bias, no readout",
             ),
         ]
     return [

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from kronline.report import figures, labels, paper, words
+from kronline.report import panels as draw
 from kronline.report.findings import Findings
 from kronline.report.groups import RULE, Group, right, score
 from kronline.report.html import Html, join, picture, table, tag
 from kronline.report.keys import named
 from kronline.report.noise import Series
+from kronline.report.panels import Panel
 from kronline.report.style import DARK, LIGHT
 
 COMMANDS = {
@@ -37,7 +39,7 @@ def missing(kinds: Sequence[str]) -> Html | None:
     return section("", "Not in this report", "missing", intro, tag("ul", *lines))
 
 
-def _figure(panels: Sequence[tuple[figures.Panel, str]], caption: Any) -> Html:
+def _figure(panels: Sequence[tuple[Panel, str]], caption: Any) -> Html:
     shown = [picture(figures.svg(p, LIGHT), figures.svg(p, DARK), alt) for p, alt in panels]
     odd = "odd" if len(panels) % 2 else None
     return tag("figure", *shown, tag("figcaption", caption), _class=odd)
@@ -46,17 +48,20 @@ def _figure(panels: Sequence[tuple[figures.Panel, str]], caption: Any) -> Html:
 def copy(f: Findings) -> Html:
     """Figure 1."""
     shown = f.copy.shown
-    panels = [(figures.copy_T(shown, "steps", f.look), words.copy_T(shown))]
+    panels = [(draw.copy_T(shown, "steps", f.look), words.copy_T(shown))]
     where = "T over time steps"
     if any(g.stat("seconds") for g in shown):
-        panels.append((figures.copy_T(shown, "seconds", f.look), words.copy_seconds(shown)))
+        panels.append((draw.copy_T(shown, "seconds", f.look), words.copy_seconds(shown)))
         where += ", T over compute time"
     if any(right(g) for g in shown):
-        panels.append((figures.copy_right(shown, f.look), words.copy_right(shown)))
+        panels.append((draw.copy_right(shown, f.look), words.copy_right(shown)))
         where += ", and the bits written right on fresh strings when training has ended"
-    lags = labels.listed(sorted({labels.setting("delay", g.config.get("delay")) for g in shown}))
+    lags = {labels.LAGS.get(str(g.config.get("delay")), "T + 1") for g in shown}
     caption = join(
-        tag("b", "The copy task. "), f"{where}; {words.seeds(shown)}. {lags}.", _ended(shown)
+        tag("b", "The copy task. "),
+        f"{where}; {words.seeds(shown)}. A bit is written {labels.listed(sorted(lags))} steps "
+        "after it is read.",
+        _ended(shown),
     )
     intro = (
         "A binary string is read, and has to be written out again some steps later. It has T bits, "
@@ -71,7 +76,7 @@ def copy(f: Findings) -> Html:
         _figure(panels, caption),
         table(
             "The length reached, beside the paper's",
-            ("method", "T", "solved length", "T in the paper", "rate", "steps", "compute", "seeds"),
+            ("method", "T", "solved length", "paper's T", "rate", "steps", "compute", "seeds"),
             [_copy_row(f, g) for g in shown],
         ),
         _notes(shown),
@@ -93,10 +98,10 @@ def _copy_row(f: Findings, g: Group) -> list[Any]:
 def text(f: Findings) -> Html:
     """Figure 2 and Table 1."""
     shown = f.text.shown
-    panels = [(figures.text_valid(shown, "steps", f.look), words.text_valid(shown))]
+    panels = [(draw.text_valid(shown, "steps", f.look), words.text_valid(shown))]
     where = "over time steps"
     if any(g.stat("seconds") for g in shown):
-        panels.append((figures.text_valid(shown, "seconds", f.look), words.text_seconds(shown)))
+        panels.append((draw.text_valid(shown, "seconds", f.look), words.text_seconds(shown)))
         where += ", and over compute time"
     names = labels.listed(sorted({str(g.config.get("data")) for g in shown}))
     caption = join(
@@ -113,8 +118,8 @@ def text(f: Findings) -> Html:
         None
         if ptb
         else (
-            " The paper's text is the Penn Treebank, so its numbers stand beside ours for their order "
-            "and distance, not to be equalled."
+            " The paper's text is the Penn Treebank, so its numbers stand beside ours for their "
+            "order and distance, not to be equalled."
         )
     )
     return section(
@@ -126,12 +131,12 @@ def text(f: Findings) -> Html:
         table(
             f"Bits per character on {names}, beside the paper's on the Penn Treebank",
             (
-                *("method", "validation", "test", "validation in the paper", "test in the paper"),
+                *("method", "validation", "test", "paper's validation", "paper's test"),
                 *("rate", "steps", "compute", "seeds"),
             ),
             [_text_row(f, g) for g in shown],
         ),
-        tag("p", f"The paper's deviations are all smaller than {paper.PTB_STD}.", _class="note"),
+        tag("p", f"The paper's deviations are below {paper.PTB_STD}.", _class="note"),
         _notes(shown),
         _rates(f.text.tried, "text"),
     )
@@ -161,9 +166,9 @@ def _common(g: Group) -> list[Any]:
 def _ended(groups: Sequence[Group]) -> str:
     """What the marks in the figure are, if there are any."""
     states = {run.state for g in groups for run in g.unfinished}
-    marks = [("diverged", "a cross: a seed diverged")]
-    marks += [(s, "a bar: a seed was stopped") for s in ("stopped", "killed")]
-    marks += [("running", "an arrowhead: a seed is still running")]
+    marks = [("diverged", "a cross marks where a seed diverged")]
+    marks += [(s, "a bar where one was stopped") for s in ("stopped", "killed")]
+    marks += [("running", "an arrowhead where one has come so far")]
     said = dict.fromkeys(say for state, say in marks if state in states)
     return f" In the figure, {labels.listed(list(said))}." if said else ""
 
@@ -184,7 +189,7 @@ def _notes(groups: Sequence[Group]) -> Html | None:
 def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
     """What came out at every learning rate, where several were tried."""
     rows = []
-    head, names, show = {
+    measured, names, show = {
         "copy": (("T", "solved length"), ("T", "solved"), words.count),
         "text": (("validation", "test"), ("valid", "test"), words.bits),
     }[kind]
@@ -196,10 +201,12 @@ def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
             numbers = [show(g.stat(name)) for name in names]
             mark = tag("b", "shown above") if g is best else ""
             rate = labels.value("rate", g.config.get("rate"))
-            rows.append([_base(g), rate, *numbers, len(g.runs), len(g.unfinished) or "–", mark])
+            rows.append(
+                [named(_base(g), None), rate, *numbers, len(g.runs), len(g.unfinished) or "–", mark]
+            )
     if not rows:
         return None
-    head = ("method", "rate", *head, "seeds", "unfinished", "")
+    head = ("method", "rate", *measured, "seeds", "unfinished", "")
     caption = f"Every learning rate that was tried. Shown above: {RULE[kind]}"
     return table(caption, head, rows, words=(0, len(head) - 1))
 
@@ -211,11 +218,12 @@ def _base(g: Group) -> str:
 
 def noise(f: Findings) -> Html:
     """Figure 3."""
-    panels, parts = [], []
+    panels: list[tuple[Panel, str]] = []
+    parts: list[Html | None] = []
     if f.over_time:
-        panels.append((figures.noise_time(f.over_time, f.look), words.noise_time(f.over_time)))
+        panels.append((draw.noise_time(f.over_time, f.look), words.noise_time(f.over_time)))
     if f.over_units:
-        panels.append((figures.noise_units(f.over_units, f.look), words.noise_units(f.over_units)))
+        panels.append((draw.noise_units(f.over_units, f.look), words.noise_units(f.over_units)))
     which = [over for over, s in (("time", f.over_time), ("units", f.over_units)) if s]
     caption = join(
         tag("b", "Variance analysis. "),
@@ -231,7 +239,7 @@ def noise(f: Findings) -> Html:
         "KF-RTRL and UORO give the right gradient on average, with noise. How much of an estimate "
         "points the right way, and does the noise grow: with time, with the size of the network?"
     )
-    body = [tag("p", intro), _figure(panels, caption), *parts]
+    body: list[Html | None] = [tag("p", intro), _figure(panels, caption), *parts]
     if not panels:
         body = [tag("p", "Nothing is measured yet.")]
     return section("Figure 3", "The noise of gradients", "noise", *body, _notes(f.noise))

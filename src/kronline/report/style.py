@@ -1,13 +1,13 @@
 """How curves look: colours, dashes and markers, on light and on dark ground.
 
-Colours after Okabe and Ito, told apart by colour-blind readers, shifted until each has a contrast of
-at least 3 with its ground; dashes and markers differ as well, for print in black and white.
+Colours after Okabe and Ito, told apart by colour-blind readers, shifted until each has a contrast
+of at least 3 with its ground; dashes and markers differ as well, for print in black and white.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 
@@ -64,7 +64,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (7, 1.6, 1.2
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True)
+class Look:
     """One curve's; the same number everywhere on a page."""
 
     index: int
@@ -113,7 +114,7 @@ def using(style: Style, size: float, outlines: bool = True) -> Iterator[None]:
         size: of the font, in points.
         outlines: SVG with letters as outlines, the same on every machine; else as text.
     """
-    settings: dict[str, Any] = {
+    settings: Any = {  # of rcParams
         "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
         "font.size": size,
         "axes.titlesize": size,

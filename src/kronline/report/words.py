@@ -1,13 +1,22 @@
 """The outcomes in words: for the summary, and for those who cannot see the figures."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kronline.report import labels, paper
-from kronline.report.figures import reach
 from kronline.report.findings import Findings
-from kronline.report.groups import Group, Stat, right
+from kronline.report.groups import Group, Stat, number, right, score
 from kronline.report.noise import Series
+from kronline.report.panels import reach
+
+
+class Summary(NamedTuple):
+    """An experiment's outcome."""
+
+    title: str
+    headline: str
+    more: str
 
 
 def count(stat: Stat | None) -> str:
@@ -17,30 +26,40 @@ def count(stat: Stat | None) -> str:
     return f"{stat.mean:g}" if stat.std is None else stat.text(1)
 
 
+def brief(stat: Stat | None) -> str:
+    """The same within a sentence: no deviation where there is none."""
+    return count(stat) if stat is None or stat.std else f"{stat.mean:g}"
+
+
 def bits(stat: Stat | None) -> str:
     """Bits per character: `1.772 ± 0.004`."""
     return "–" if stat is None else stat.text(3)
 
 
 def _each(
-    groups: Sequence[Group], say: str, names: Sequence[str], show: object = count
-) -> list[str]:
-    out = []
+    groups: Sequence[Group], name: str, say: str, show: Callable[[Stat | None], str], then: str = ""
+) -> str:
+    """Of each group that has this number: the first says it in full, the others in short."""
+    out: list[str] = []
     for g in groups:
-        stats = [g.stat(name) for name in names]
-        if stats[0] is not None:
-            shown = [show(s) for s in stats]  # type: ignore[operator]
-            out.append(f"{g.label} " + say.format(*shown))
-    return out
+        if stat := g.stat(name):
+            out.append(f"{g.label} {(then if out and then else say).format(show(stat))}")
+    return labels.listed(out)
 
 
 def steps(groups: Sequence[Group]) -> str:
-    """How long the runs were."""
-    lengths = sorted({int(run.status.get("steps", 0)) for g in groups for run in g.runs} - {0})
-    if not lengths:
-        return "At the end"
-    low, high = f"{lengths[0]:,}", f"{lengths[-1]:,}"
-    return f"After {high} steps" if low == high else f"After {low} to {high} steps"
+    """How far the runs have come."""
+    lengths = sorted(int(number(run, "step") or 0) for g in groups for run in g.runs)
+    low, high = lengths[0], lengths[-1]
+    if low > 0.99 * high:  # segments of TBPTT round it up
+        return f"after {high:,} steps"
+    return f"after {low:,} to {high:,} steps" if low else f"after up to {high:,} steps"
+
+
+def _open(groups: Sequence[Group]) -> list[str]:
+    """A warning, if runs are not finished."""
+    n, of = sum(len(g.unfinished) for g in groups), sum(len(g.runs) for g in groups)
+    return [f"{n} of {of} runs {'is' if n == 1 else 'are'} not finished."] if n else []
 
 
 def seeds(groups: Sequence[Group]) -> str:
@@ -54,7 +73,7 @@ def seeds(groups: Sequence[Group]) -> str:
 
 def copy_T(groups: Sequence[Group]) -> str:
     """T reached."""
-    return f"{steps(groups)}, {labels.listed(_each(groups, 'reaches T = {}', ['T']))}."
+    return f"String length T: {_each(groups, 'T', 'reaches T = {}', count)}, {steps(groups)}."
 
 
 def copy_seconds(groups: Sequence[Group]) -> str:
@@ -69,38 +88,35 @@ def copy_seconds(groups: Sequence[Group]) -> str:
 
 def copy_right(groups: Sequence[Group]) -> str:
     """Lengths solved."""
-    parts = _each(groups, "writes strings of length {} with 99 % of bits right", ["solved"])
+    parts = _each(groups, "solved", "writes strings of length {} with 99 % of bits right", count)
     ends = [c for g in groups if (c := right(g)) is not None]
     tried = max((int(c.x[-1]) for c in ends), default=0)
-    return f"Of lengths up to {tried}, {labels.listed(parts)}."
+    return f"Of lengths up to {tried}, {parts}."
 
 
-def copy_summary(f: Findings) -> str:
+def copy_summary(f: Findings) -> Summary:
     """The copy task in one breath."""
     shown = f.copy.shown
-    parts = []
-    for g in shown:
-        T, solved = g.stat("T"), g.stat("solved")
-        if T is not None:
-            end = f" and solves length {count(solved)}" if solved else ""
-            parts.append(f"{g.label} reaches T = {count(T)}{end}")
-    if not parts:
-        return "Copy task: nothing is measured yet."
-    text = f"{steps(shown)} of the copy task, {labels.listed(parts)}."
+    solved = _each(shown, "solved", "solves strings of length {}", brief, "of length {}")
+    reached = _each(shown, "T", "reaches T = {}", brief, "T = {}")
+    if not reached:
+        return Summary("The copy task", "Nothing is measured yet.", "")
+    more = [*_open(shown), f"T of the curriculum: {reached}, {steps(shown)}."]
     for g in shown:
         if (T := reach(g)) is not None:
-            text += f" The gradient of {g.label} follows no string longer than {T}."
-    theirs = labels.listed([f"{T} for {m}" for m, T in paper.COPY_T.items()])
-    return (
-        f"{text} The paper reports T = {theirs}, and {paper.COPY_STUCK} held at its horizon, with "
-        "256 units and 256 lanes."
+            more.append(f"No gradient of {g.label} spans a string longer than {T}.")
+    theirs = labels.listed([f"{m} reaches T = {T}" for m, T in paper.COPY_T.items()])
+    more.append(
+        f"In the paper, with {paper.UNITS} units and {paper.LANES} lanes, {theirs}, and "
+        f"{paper.COPY_STUCK} stays at its horizon."
     )
+    return Summary("The copy task", f"{solved or reached}.", " ".join(more))
 
 
 def text_valid(groups: Sequence[Group]) -> str:
     """Validation bits reached."""
-    parts = _each(groups, "comes down to {} bits per character", ["valid"], bits)
-    return f"{steps(groups)}, {labels.listed(parts)}."
+    parts = _each(groups, "valid", "comes down to {} bits per character", bits, "to {}")
+    return f"Validation: {parts}, {steps(groups)}."
 
 
 def text_seconds(groups: Sequence[Group]) -> str:
@@ -113,29 +129,31 @@ def text_seconds(groups: Sequence[Group]) -> str:
     return f"Validation bits per character: {labels.listed(parts)}."
 
 
-def text_summary(f: Findings) -> str:
+def text_summary(f: Findings) -> Summary:
     """The text in one breath."""
-    shown = f.text.shown
-    parts = _each(shown, "{}", ["valid"], bits)
-    if not parts:
-        return "Text: nothing is measured yet."
+    shown = sorted(f.text.shown, key=score)
     names = labels.listed(sorted({str(g.config.get("data")) for g in shown}))
-    theirs = labels.listed([f"{b.valid} for {m}" for m, b in paper.PTB.items()])
-    other = "" if all(map(paper.is_ptb, shown)) else " on the Penn Treebank, another text"
-    return (
-        f"{steps(shown)} on {names}, validation bits per character: {labels.listed(parts)}. "
-        f"The paper reports {theirs}{other}."
-    )
+    parts = _each(shown, "valid", "comes down to {} bits per character", bits, "to {}")
+    if not parts:
+        return Summary(names, "Nothing is measured yet.", "")
+    tests = _each(shown, "test", "{}", bits)
+    more = [*_open(shown), f"That is on validation text, {steps(shown)}."]
+    more += [f"On test text: {tests}."] if tests else []
+    theirs = labels.listed([f"{m} {b.valid}" for m, b in paper.PTB.items()])
+    other = "" if all(map(paper.is_ptb, shown)) else ", on the Penn Treebank, another text"
+    more.append(f"In the paper, on validation text: {theirs}{other}.")
+    return Summary(names, f"{parts}.", " ".join(more))
 
 
 def noise_time(found: Sequence[Series]) -> str:
-    """The cosine at the start and at the end: flat or not."""
+    """The cosine early and late: flat or not."""
+    spans = decades(found)
+    (a, b), (c, d) = spans[min(1, len(spans) - 1)], spans[-1]  # at t = 1 nothing is noisy yet
     parts = []
     for s in found:
-        first, last = (s.at(*d) for d in (decades(found)[0], decades(found)[-1]))
-        if first is not None and last is not None:
-            parts.append(f"{s.label} has {first:.2f} and {last:.2f}")
-    (a, b), (c, d) = decades(found)[0], decades(found)[-1]
+        early, late = s.at(a, b), s.at(c, d)
+        if early is not None and late is not None:
+            parts.append(f"{s.label} {early:.2f} and {late:.2f}")
     return f"Mean cosine at t = {a:,} to {b:,} and at t = {c:,} to {d:,}: {labels.listed(parts)}."
 
 
@@ -149,19 +167,27 @@ def decades(found: Sequence[Series]) -> list[tuple[int, int]]:
 def noise_units(found: Sequence[Series]) -> str:
     """The cosine of the smallest and the largest network."""
     parts = [
-        f"{s.label} goes from {s.cosine[0].mean:.2f} at n = {s.x[0]} to {s.cosine[-1].mean:.2f} "
-        f"at n = {s.x[-1]}"
+        f"{s.label} {s.cosine[0].mean:.2f} to {s.cosine[-1].mean:.2f} (n = {s.x[0]} to {s.x[-1]})"
         for s in found
     ]
-    return f"Mean cosine: {labels.listed(parts)}."
+    return f"Mean cosine from the smallest to the largest network: {labels.listed(parts)}."
 
 
-def noise_summary(f: Findings) -> str:
+def noise_summary(f: Findings) -> Summary:
     """Both experiments in one breath."""
-    parts = []
-    if f.over_time:
-        parts.append(noise_time(f.over_time))
+    title, more = "The noise of gradients", []
     if f.over_units:
-        parts.append("Over units: " + noise_units(f.over_units).removeprefix("Mean cosine: "))
-    both = " ".join(parts)
-    return f"The noise of the gradients, as the cosine between estimate and exact gradient. {both}"
+        n = max(int(x) for s in f.over_units for x in s.x if len(s.x))
+        at = {s.label: s.at(n, n) for s in f.over_units}
+        where = f"with {n} units"
+        more.append(noise_units(f.over_units))
+    if f.over_time:
+        span = decades(f.over_time)[-1]
+        at = {s.label: s.at(*span) for s in f.over_time}
+        where = f"after {span[0]:,} to {span[1]:,} steps"
+        more.insert(0, noise_time(f.over_time))
+    if not more:
+        return Summary(title, "Nothing is measured yet.", "")
+    parts = [f"{label} {cosine:.2f}" for label, cosine in at.items() if cosine is not None]
+    head = f"The cosine between estimate and exact gradient, {where}: {labels.listed(parts)}."
+    return Summary(title, head, " ".join(more))
