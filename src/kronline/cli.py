@@ -20,6 +20,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
 from kronline.progress import Tracker
+from kronline.report import command as report
 from kronline.runs import command, config, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.sweep import CopySweep, TextSweep
@@ -120,6 +121,8 @@ PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "resume": (command.Resume, command.resume),
     "list": (command.List, command.list_),
     "sample": (sample.Sample, sample.main),
+    "report": (report.Report, report.main),
+    "plot": (report.Plot, report.main),
     "demo": (demo.Demo, demo.main),
     "verify": (Verify, verify),
     "bench": (bench.Bench, bench.main),
@@ -162,6 +165,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"kronline {__version__}")
         sys.exit(0)
     warnings.showwarning = _warn
+    for verb, (_, kinds, _) in TASKS.items():
+        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
+            argv = config.with_none(kinds[argv[1]], argv)
     try:
         args = tyro.cli(
             _commands(argv),

@@ -1,7 +1,7 @@
 """Files that are whole or absent, and trees of arrays in them: safetensors with a JSON header.
 
 A file is written beside its final place, flushed to the disk and then moved there, so that a reader
-never sees half of it. Trees carry a checksum of their numbers. No pickle.
+never sees half of it. Trees carry a checksum of their numbers and of their header. No pickle.
 """
 
 import hashlib
@@ -38,7 +38,8 @@ def write_tree(path: Path, tree: Any, header: dict[str, Any]) -> None:
     named_ = named(tree)
     arrays = {name: _plain(leaf) for name, leaf in named_.items()}
     keys = {name: str(jax.random.key_impl(k)) for name, k in named_.items() if _is_key(k)}
-    header = header | {"keys": keys, "sha256": _checksum(arrays)}
+    header = header | {"keys": keys}
+    header["sha256"] = _checksum(header, arrays)
     write(path, to_bytes(arrays, {"kronline": json.dumps(header)}))
 
 
@@ -56,7 +57,7 @@ def read_tree(path: Path, form: str) -> tuple[dict[str, Any], Arrays]:
         raise ValueError(f"{path} is damaged or is not a safetensors file: {e}") from e
     if header.get("format") != form:
         raise ValueError(f"{path} needs the format {form!r}, got {header.get('format')!r}")
-    if header["sha256"] != _checksum(arrays):
+    if header.pop("sha256", None) != _checksum(header, arrays):
         raise ValueError(f"{path} is damaged: its numbers do not match their checksum")
     return header, arrays
 
@@ -98,9 +99,9 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(leaf, order="C")
 
 
-def _checksum(arrays: Arrays) -> str:
-    sha = hashlib.sha256()
+def _checksum(header: dict[str, Any], arrays: Arrays) -> str:
+    sha = hashlib.sha256(json.dumps(header).encode())
     for name in sorted(arrays):
-        sha.update(name.encode())
+        sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         sha.update(arrays[name].tobytes())
     return sha.hexdigest()

@@ -18,7 +18,7 @@ class Report:
     Runs that differ in the seed alone are one curve, with its mean and deviation; of several
     learning rates the best is shown, and all are listed. The page holds everything that it needs.
 
-    Examples:
+    Try:
         kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-uoro-n64-seed0
         kronline report runs --out report.html
     """
@@ -35,7 +35,7 @@ class Plot:
     What is drawn follows from the runs: T of the copy task, validation bits per character of a
     text, the cosine of a variance run; several kinds become several panels.
 
-    Examples:
+    Try:
         kronline plot runs/sweep --out copy.pdf
         kronline plot runs/sweep --x seconds --width 3.3 --out copy.png
     """

@@ -89,6 +89,8 @@ def for_paper(panels: Sequence[Panel], out: Path, width: float, size: float = 9)
         height = 0.35 + rows * width / columns * 0.68
         fig = Figure(figsize=(width, height), layout="constrained")
         draw_on(fig, panels, PRINT, columns)
+        for letter, ax in zip("abcdefgh" if len(panels) > 1 else "", fig.axes, strict=False):
+            ax.set_title(f"({letter})")
         fig.savefig(out, dpi=300)
 
 

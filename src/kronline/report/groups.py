@@ -231,18 +231,20 @@ def varying(configs: Sequence[dict[str, Any]]) -> set[str]:
 
 
 RULE = {
-    "copy": "the highest mean final T, and of equals the one that arrived earlier",
-    "text": "the lowest mean best validation bits/char",
+    "copy": "the highest mean final T, and of equals the one that arrived earlier; a rate with "
+    "which a run diverged last",
+    "text": "the lowest mean best validation bits/char; a rate with which a run diverged last",
 }
 
 
-def score(group: Group) -> tuple[float, float]:
-    """Less is better, by the rule of its kind."""
+def score(group: Group) -> tuple[bool, float, float]:
+    """Less is better, by the rule of its kind; behind all others if a run diverged."""
     worst = Stat(math.inf, None, 0)
+    diverged = any(run.state == "diverged" for run in group.runs)
     if group.kind == "copy":
-        T, arrival = group.stat("T"), group.stat("arrival")
-        return (-T.mean, (arrival or worst).mean) if T else (math.inf, math.inf)
-    return ((group.stat("valid") or worst).mean, 0.0)
+        T, arrival = group.stat("T") or Stat(-math.inf, None, 0), group.stat("arrival") or worst
+        return diverged, -T.mean, arrival.mean
+    return diverged, (group.stat("valid") or worst).mean, 0.0
 
 
 class Picked(NamedTuple):

@@ -4,6 +4,7 @@ Colours after Okabe and Ito, told apart by colour-blind readers, shifted until e
 of at least 3 with its ground; dashes and markers differ as well, for print in black and white.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,5 +146,6 @@ def using(style: Style, size: float, outlines: bool = True) -> Iterator[None]:
         "svg.hashsalt": "kronline",  # the same bytes for the same numbers
         "pdf.fonttype": 42,  # TrueType, as publishers ask for
     }
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name may hold any letter
         yield

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kronline import disk
 from kronline.errors import UsageError
 from kronline.online import Params
-from kronline.runs.folder import CHECKPOINTS
+from kronline.runs.folder import CHECKPOINTS, CONFIG
 from kronline.train import Training
 
 FORMAT = "kronline-run-1"
@@ -69,25 +69,36 @@ def newest(run: Path, like: Saved) -> Point | None:
     Args:
         run: the run's folder.
         like: shapes of what was saved.
+
+    Raises:
+        UsageError: if a whole one does not fit: the configuration was changed, and it is not lost.
     """
     for beside in (run / CHECKPOINTS).glob(".*"):
         beside.unlink(missing_ok=True)  # a kill left it half-written
     for path in _files(run):
         try:
-            return read(path, like)
+            read_ = disk.read_tree(path, FORMAT)
         except ValueError as e:
             aside = path.with_suffix(".damaged")
             path.rename(aside)
             warnings.warn(
                 f"{e}; put aside as {aside.name}, going on from the one before it", stacklevel=2
             )
+            continue
+        return _point(path, like, *read_)
     return None
 
 
 def read(path: Path, like: Saved) -> Point:
     """One checkpoint."""
-    header, arrays = disk.read_tree(path, FORMAT)
-    saved = disk.filled(path, like, arrays, header["keys"])
+    return _point(path, like, *disk.read_tree(path, FORMAT))
+
+
+def _point(path: Path, like: Saved, header: dict[str, Any], arrays: disk.Arrays) -> Point:
+    try:
+        saved = disk.filled(path, like, arrays, header["keys"])
+    except ValueError as e:
+        raise UsageError(f"{e}; was its {CONFIG} changed, or kronline? Then start anew") from e
     return Point(saved, header["step"], header["metrics"], header["best_step"])
 
 

@@ -57,7 +57,7 @@ def resume(args: Resume) -> int:
     if (args.run / "sweep.toml").is_file():
         from kronline.runs import sweep  # noqa: PLC0415  which is made of runs
 
-        return sweep.resume(args.run)
+        return sweep.resume(args.run, as_json=args.json)
     run = folder.read(args.run)
     if run.kind == "variance":
         from kronline import variance  # noqa: PLC0415
@@ -112,13 +112,13 @@ def _same(run: folder.Run, exp: Experiment) -> None:
             f"the text of {run.path} is not the one that it began with: needed the parts with "
             f"sha256 {run.about['data']['sha256']}, got {exp.corpus.sha256}; give it by --data"
         )
-    now = {"version": __version__, "path": machine.describe()["path"]}
-    then = {"version": run.about["version"], "path": run.about["machine"]["path"]}
-    for name, value in now.items():
-        if value != then[name]:
+    now = {"version": __version__} | machine.describe()
+    then = {"version": run.about["version"]} | run.about["machine"]
+    for name in ("version", "jax", "path", "cores"):  # sums over cores are rounded differently
+        if now[name] != then[name]:
             warnings.warn(
-                f"{run.path} began with {name} {then[name]!r} and goes on with {value!r}: it will "
-                "not end bit for bit as it would have",
+                f"{run.path} began with {name} {then[name]!r} and goes on with {now[name]!r}: it "
+                "may not end bit for bit as it would have",
                 stacklevel=2,
             )
 

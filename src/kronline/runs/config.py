@@ -34,6 +34,16 @@ def given(argv: Sequence[str], name: str) -> str | None:
     return found
 
 
+def with_none(cls: type, argv: Sequence[str]) -> list[str]:
+    """`--clip none` as the `--clip None` that the parser knows: flags say it as files do."""
+    optional = {name for name, hint in _hints(cls).items() if type(None) in typing.get_args(hint)}
+    flags = ["", *(word.removeprefix("--").replace("-", "_") for word in argv)]
+    return [
+        "None" if word == NONE and flag in optional else word
+        for flag, word in zip(flags, argv, strict=False)
+    ]
+
+
 def start(cls: type[C], kind: str, argv: Sequence[str]) -> C:
     """What the flags start from: the defaults, the preset and the file that `argv` names."""
     file = given(argv, "config")
@@ -140,7 +150,16 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(_toml(v) for v in value)}]"
     if isinstance(value, bool | int):
         return json.dumps(value)
-    return repr(value) if isinstance(value, float) else json.dumps(str(value))
+    return repr(value) if isinstance(value, float) else _string(str(value))
+
+
+def _string(text: str) -> str:
+    """As JSON has it, but for what TOML does otherwise: no surrogates, and DEL is escaped."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise UsageError(f"{text!r} is not UTF-8, so it cannot be kept in a configuration") from e
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _hints(cls: type) -> dict[str, Any]:

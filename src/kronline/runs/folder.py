@@ -11,13 +11,14 @@ lock             held by the process that works on the run
 
 import json
 import os
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from kronline import disk, machine
 from kronline._version import __version__
@@ -29,6 +30,7 @@ except ImportError:  # not on Windows: no lock there
     fcntl = None  # type: ignore[assignment]
 
 CONFIG, ABOUT, STATUS = "config.toml", "about.json", "status.json"
+LOOKS = 10  # at a lock that is taken: `in_use` holds it too, for a moment
 METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", "checkpoints"
 
 
@@ -65,7 +67,6 @@ def create(path: Path, kind: str, config: str, about: dict[str, Any]) -> None:
         )
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; choose another folder with --out")
-    path.mkdir(parents=True, exist_ok=True)
     common = {
         "kind": kind,
         "version": __version__,
@@ -73,9 +74,13 @@ def create(path: Path, kind: str, config: str, about: dict[str, Any]) -> None:
         "machine": machine.describe(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    disk.write(path / ABOUT, json.dumps(common | about, indent=1) + "\n")
-    disk.write(path / STATUS, json.dumps({"state": "stopped", "step": 0}) + "\n")
-    disk.write(path / CONFIG, config)  # last: what has it is a run
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        disk.write(path / ABOUT, json.dumps(common | about, indent=1) + "\n")
+        disk.write(path / STATUS, json.dumps({"state": "stopped", "step": 0}) + "\n")
+        disk.write(path / CONFIG, config)  # last: what has it is a run
+    except OSError as e:
+        raise UsageError(f"the run's folder {path} could not be written: {e}") from e
 
 
 def is_run(path: Path) -> bool:
@@ -136,15 +141,16 @@ def locked(path: Path) -> Iterator[None]:
         UsageError: if another process works on the run.
     """
     with (path / "lock").open("a+") as f:
-        if fcntl is not None:
-            try:
-                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as e:
+        for again in range(LOOKS, -1, -1):
+            if _flock(f, shared=False):
+                break
+            if not again:
                 f.seek(0)
                 holder = f.read().strip() or "unknown"
                 raise UsageError(
                     f"another process (pid {holder}) works on {path}; wait for it, or stop it"
-                ) from e
+                )
+            time.sleep(0.02)
         f.truncate(0)
         f.write(f"{os.getpid()}\n")
         f.flush()
@@ -153,14 +159,21 @@ def locked(path: Path) -> Iterator[None]:
 
 def in_use(path: Path) -> bool:
     """Whether a process works on the run now."""
-    if fcntl is None or not (path / "lock").exists():
+    if not (path / "lock").exists():
         return False
-    with (path / "lock").open("rb") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    with (path / "lock").open("r") as f:
+        return not _flock(f, shared=True)
+
+
+def _flock(f: TextIO, *, shared: bool) -> bool:
+    """Whether the lock was free, and now is ours until the file is closed."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(f, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
+    return True
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ Whatever is measured depends on the seed alone. A run that was stopped or killed
 newest checkpoint and ends bit for bit like one that was not.
 """
 
+import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -56,11 +56,12 @@ class Stop:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
-        print(
+        text = (
             f"\nkronline: stopping when {self.what} can be saved; again to stop at once, and to go "
-            "on from the last checkpoint",
-            file=sys.stderr,
+            "on from the last checkpoint\n"
         )
+        with suppress(OSError):  # past sys.stderr, which may be in the middle of a line
+            os.write(2, text.encode())
 
 
 @contextmanager
@@ -88,12 +89,11 @@ def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> En
         quiet: no progress.
     """
     with folder.locked(path), stopping() as stop:
-        session = _Session(path, config, exp)
         try:
-            return session.run(stop, quiet)
+            return _Session(path, config, exp).run(stop, quiet)
         except OSError as e:
             raise UsageError(
-                f"{path}: a file could not be written: {e}. Nothing up to step {session.saved} is "
+                f"{path}: a file could not be written: {e}. Nothing up to the last checkpoint is "
                 f"lost; make room, or the folder writable, then: kronline resume {path}"
             ) from e
 
@@ -142,6 +142,8 @@ class _Session:
                 due = self.step // self.config.save_every > self.saved // self.config.save_every
                 if (due or self.step == total or stop.signal) and (end := self._save()):
                     return end
+        if self.step > self.saved and (end := self._save()):
+            return end  # the signal came just behind the look for it
         if self.step < total:
             message = f"stopped at step {self.step:,} of {total:,}"
             self._status("stopped", message=message)

@@ -49,7 +49,7 @@ def main(args: Sample) -> int:
     if exp.corpus is None:
         raise UsageError(f"{args.run} did not learn a text; needed a run of `kronline train text`")
     symbols = exp.corpus.symbols
-    prompt = encode(args.prompt, symbols, "the prompt")
+    prompt = encode(args.prompt, symbols, "the prompt", "; choose another --prompt")
     key = jax.random.key(args.seed)
     written = write(exp.learner, params, prompt, key, args.length, args.temperature)
     text = "".join(symbols[i] for i in np.asarray(written))

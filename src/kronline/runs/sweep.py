@@ -7,6 +7,7 @@ with more seeds or rates it trains just those that are new.
 import itertools
 import json
 import sys
+import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,10 @@ def members(args: Any, out: Path) -> list[Member]:
         settings = config.make(base_type, base | own)
         parts = [estimator, *(f"{k}{v}" for k, v in axes.items()), f"rate{rate:.3g}", f"seed{seed}"]
         name = "-".join(_plain(p) for p in parts)
+        if name in found and found[name].settings != settings:
+            raise UsageError(
+                f"two members of the grid differ by too little to have names of their own: {name}"
+            )
         found[name] = Member(out / name, settings)
     return list(found.values())
 
@@ -198,9 +203,9 @@ def show(result: dict[str, Any], out: Path) -> None:
     console.print(f"Curves: kronline report {out}", highlight=False, soft_wrap=True)
 
 
-def resume(path: Path) -> int:
+def resume(path: Path, *, as_json: bool = False) -> int:
     """Go on with a sweep, as its own file describes it."""
-    text = (path / "sweep.toml").read_text()
-    kind = "copy" if "threshold" in text else "text"
+    file = path / "sweep.toml"
+    kind = "copy" if "threshold" in tomllib.loads(file.read_text(encoding="utf-8")) else "text"
     cls = KINDS[kind]
-    return main(replace(config.make(cls, config.read(cls, path / "sweep.toml")), out=path))
+    return main(replace(config.make(cls, config.read(cls, file)), out=path, json=as_json))

@@ -46,7 +46,8 @@ class Working:
 def run(todo: list[Member], workers: int | None, stop: loop.Stop) -> list[dict[str, str]]:
     """Train all members; those that failed, and why."""
     waiting = [m for m in todo if not _done(m)]
-    shares = _shares(workers or machine.cores(), len(waiting))
+    # by all members, done or not: what is begun on so many cores ends on as many, bit for bit
+    shares = _shares(machine.cores() if workers is None else workers, len(todo))
     idle = list(range(len(shares)))
     at_work: dict[int, Working] = {}
     failed: list[dict[str, str]] = []

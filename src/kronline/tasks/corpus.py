@@ -79,7 +79,7 @@ def encode(
     text: str, symbols: tuple[str, ...], where: str, fix: str = ""
 ) -> Int[np.ndarray, " characters"]:
     """Text as indices; an error that names the first symbol that is not one of `symbols`."""
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     known = np.array([ord(s) for s in symbols], np.uint32)  # sorted
     index = np.minimum(np.searchsorted(known, codes), max(len(known) - 1, 0))
     strange = np.flatnonzero(known[index] != codes)

@@ -15,9 +15,7 @@ from kronline.lanes import looped
 from kronline.noise import Draw, Draws
 from kronline.traces import uoro_block
 from kronline.traces.base import Steps, Trace
-from kronline.traces.uoro_block import factors, norms
-
-CACHED = 1 << 19  # bytes of θ̃ that are worked on at once
+from kronline.traces.uoro_block import CACHED, factors, norms
 
 
 class RankOne(NamedTuple):
@@ -71,7 +69,8 @@ class UORO(Trace):
 
     def push(self, memory: RankOne, steps: Steps, noise: Float[Array, "k copies N"]) -> RankOne:
         """Over the k steps of a segment, with two passes over θ̃ in all, where the cell allows."""
-        if steps.length == 1 or type(self).step != UORO.step or not uoro_block.can(steps.at(0)):
+        worth_it = steps.length > 1 or (self.copies > 1 and uoro_block.large(memory.theta))
+        if not worth_it or type(self).step != UORO.step or not uoro_block.can(steps.at(0)):
             return super().push(memory, steps, noise)
         return RankOne(*uoro_block.push(memory.s, memory.theta, steps, noise))
 

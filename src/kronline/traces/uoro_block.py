@@ -20,6 +20,8 @@ from kronline.jacobians import Kronecker, Lin, UnitH
 from kronline.lanes import looped
 from kronline.traces.base import Steps, safe_sqrt_ratio
 
+CACHED = 1 << 19  # bytes of θ̃ that are worked on at once
+
 
 class Factors(NamedTuple):
     """Of one merge: `s̃ ← ρ0 H s̃ + ρ1 ν`, `θ̃ ← keep θ̃ + add νF`; 0 where a term is dropped."""
@@ -106,7 +108,7 @@ def _coefficients(
         g2 = gram[:, t]
         f = jax.vmap(factors)(norms(s), jnp.sqrt(norm2), norms(nu), jnp.sqrt(g2))
         # ⟨θ̃, g⟩ = α₀⟨θ̃₀, g⟩ + Σ_b α_b⟨g_b, g⟩
-        inner = alpha[:, 0] * cross + jnp.sum(alpha[:, 1:] * gram, axis=1)
+        inner = _unless_zero(alpha[:, 0], cross) + jnp.sum(alpha[:, 1:] * gram, axis=1)
         # ‖keep θ̃ + add g‖²
         norm2 = f.keep**2 * norm2 + 2 * f.keep * f.add * inner + f.add**2 * g2
         alpha = (f.keep[:, None] * alpha).at[:, t + 1].set(f.add)
@@ -120,12 +122,30 @@ def _coefficients(
     return s, alpha
 
 
+def _unless_zero(a: Array, b: Array) -> Array:
+    """`a b`, and 0 where a is, whatever b holds: what a reset cuts off may have overflowed."""
+    return jnp.where(a != 0, a * b, 0)
+
+
 def norms(rows: Float[Array, "copies N"]) -> Float[Array, " copies"]:
     """Of each row."""
     return jnp.sqrt(jnp.sum(rows**2, axis=1))
 
 
-# Passes over θ̃: lane by lane, and in each copy by copy, so that a copy's θ̃ stays in the cache.
+# Passes over θ̃: where it is large lane by lane, and in each copy by copy, so that what is worked on
+# stays in the cache.
+
+
+def large(theta: Any) -> bool:
+    """Whether one lane's θ̃ is more than a cache holds."""
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(theta)) > CACHED
+
+
+def _pass(copy: Any, theta: Any, axes: tuple[Any, ...]) -> Any:
+    """`copy(own, ...)` of one copy -> the same of all copies of a lane."""
+    if not large(theta):
+        return jax.vmap(copy, axes)
+    return looped(jax.vmap(looped(copy), axes))
 
 
 def _by_copy(terms: dict[str, Term]) -> dict[str, Any]:
@@ -135,7 +155,9 @@ def _by_copy(terms: dict[str, Term]) -> dict[str, Any]:
 
 def _products(theta: Any, terms: dict[str, Term]) -> Products:
     def copy(own: tuple[()], theta: Any, terms: dict[str, Term]) -> tuple[Any, Products]:
-        norm2, cross, gram = jnp.zeros(()), 0, 0
+        norm2: Any = 0
+        cross: Any = 0
+        gram: Any = 0
         for name, (feats, dM) in terms.items():
             old = theta[name].reshape(feats.shape[1], -1)
             norm2 = norm2 + jnp.sum(old**2)
@@ -143,10 +165,7 @@ def _products(theta: Any, terms: dict[str, Term]) -> Products:
             gram = gram + (feats @ feats.T) * (dM @ dM.T)
         return own, Products(norm2, cross, gram)
 
-    def lane(own: tuple[()], theta: Any, terms: dict[str, Term]) -> tuple[Any, Products]:
-        return jax.vmap(looped(copy), (0, 0, _by_copy(terms)))(own, theta, terms)
-
-    return looped(lane)((), theta, terms)[1]
+    return _pass(copy, theta, (0, 0, _by_copy(terms)))((), theta, terms)[1]
 
 
 def _written(theta: Any, terms: dict[str, Term], alpha: Float[Array, "copies k1"]) -> Any:
@@ -154,11 +173,8 @@ def _written(theta: Any, terms: dict[str, Term], alpha: Float[Array, "copies k1"
         def new(old: Array, term: Term) -> Array:
             feats, dM = term
             add = feats.T @ (alpha[1:, None] * dM)
-            return alpha[0] * old + add.reshape(old.shape)
+            return _unless_zero(alpha[0], old) + add.reshape(old.shape)
 
         return {name: new(old, terms[name]) for name, old in theta.items()}, ()
 
-    def lane(theta: Any, terms: dict[str, Term], alpha: Array) -> tuple[Any, Any]:
-        return jax.vmap(looped(copy), (0, _by_copy(terms), 0))(theta, terms, alpha)
-
-    return looped(lane)(theta, terms, alpha)[0]
+    return _pass(copy, theta, (0, _by_copy(terms), 0))(theta, terms, alpha)[0]
