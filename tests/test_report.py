@@ -15,8 +15,9 @@ from kronline import disk
 from kronline.errors import UsageError
 from kronline.report import figures, labels, page, paper
 from kronline.report.command import Plot, Report, main
+from kronline.report.curves import curve, right
 from kronline.report.findings import Findings
-from kronline.report.groups import Stat, best_rates, curve, grouped, right
+from kronline.report.groups import Stat, best_rates, grouped
 from kronline.report.style import DARK, LIGHT, looks
 from kronline.runs import config, folder
 from kronline.runs.settings import CopyRun, TextRun
@@ -163,7 +164,9 @@ def test_the_same_text_is_one_group_by_whatever_path_it_came(tmp_path):
     text_run(tmp_path / "a", [2.0], data="here/book.txt", sha="11", seed=0)
     text_run(tmp_path / "b", [2.0], data="there/book.txt", sha="11", seed=1)
     text_run(tmp_path / "c", [2.0], data="here/book.txt", sha="22", seed=2)
-    assert [g.seeds for g in grouped(folder.find([tmp_path]), "text")] == [[0, 1], [2]]
+    picked = best_rates(grouped(folder.find([tmp_path]), "text"))
+    assert [g.seeds for g in picked.shown] == [[0, 1], [2]]
+    assert [g.label for g in picked.shown] == ["KF-RTRL", "KF-RTRL (2)"]
 
 
 def test_mean_and_deviation_over_seeds(runs):
@@ -188,6 +191,9 @@ def test_the_best_rate_is_picked_by_the_rule(tmp_path):
     assert [g.config["rate"] for g in picked.shown] == [1e-4]
     assert [g.config["rate"] for g in picked.tried[0]] == [1e-2, 1e-3, 1e-4]
     assert picked.shown[0].label == "KF-RTRL"  # one rate is left, so it need not be named
+    copy_run(tmp_path / "diverged", [9, 9, 9], rate=10**-2.5, state="diverged")
+    picked = best_rates(grouped(folder.find([tmp_path]), "copy"))
+    assert [g.config["rate"] for g in picked.shown] == [1e-4]
     text_run(tmp_path / "a", [2.0, 3.0], rate=1e-3)
     text_run(tmp_path / "b", [2.5, 2.4], rate=1e-4)
     assert best_rates(grouped(folder.find([tmp_path]), "text")).shown[0].config["rate"] == 1e-3
@@ -202,8 +208,8 @@ def test_curves_over_steps_and_over_seconds(tmp_path):
     np.testing.assert_allclose(c.std, [0, math.sqrt(2), math.sqrt(2)])
     # after 1.5 s the first seed has T = 2 (of step 100), the second still T = 1: T is a staircase
     c = curve(g, "T", "seconds")
-    assert c.x[-1] == 2  # as far as both have come
     assert c.mean[np.searchsorted(c.x, 1.5)] == 1.5
+    assert (c.x[-1], c.mean[-1]) == (6, 4)  # the first seed ended after 2 s, and keeps its T = 3
     text_run(tmp_path / "t", [4.0, 2.0])
     c = curve(grouped(folder.find([tmp_path]), "text")[0], "valid", "seconds")
     assert math.isclose(np.interp(3.0, c.x, c.mean), 3.0)  # between two measurements
@@ -251,8 +257,14 @@ def test_every_curve_has_a_look_of_its_own():
     found = looks([("KF-RTRL", "KF-RTRL"), *zip(names, names, strict=True)])
     seen = {(v.colour(LIGHT), str(v.dash), v.marker) for v in found.values()}
     assert len(seen) == len(found) == 13
-    again = looks([("UORO", "UORO"), ("KF-RTRL", "KF-RTRL")])
-    assert again["KF-RTRL"] == found["KF-RTRL"]  # the same in every figure
+
+
+def test_looks_agree_between_figures():
+    kf, small = ("KF-RTRL", "KF-RTRL"), ("KF-RTRL", "KF-RTRL, n = 8")
+    five, ten = ("TBPTT-5", "TBPTT-5"), ("TBPTT-10", "TBPTT-10")
+    found = looks([kf, five], [small, ten], [five, ten])
+    assert found[kf[1]] == found[small[1]]  # the method's colour: they never meet
+    assert found[five[1]] != found[ten[1]]  # these do
 
 
 @pytest.mark.parametrize("style", [LIGHT, DARK])

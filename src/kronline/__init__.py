@@ -27,8 +27,9 @@ from kronline.cells import (
 )
 from kronline.lanes import Loop, Shard, Vmap
 from kronline.learner import Learner, Out, State
+from kronline.methods import bptt, kf_rtrl, rtrl, tbptt, uoro
 from kronline.noise import Draw
-from kronline.online import Estimator, Online, Params, bptt, kf_rtrl, rtrl, tbptt, uoro
+from kronline.online import Estimator, Online, Params
 from kronline.readout import Readout, linear, softmax
 from kronline.save import load, save
 from kronline.traces import KF, UORO, Exact, Nothing, Trace

@@ -14,11 +14,11 @@ from typing import Any
 
 import optax
 
-from kronline import cells, online
+from kronline import cells, methods
 from kronline.errors import UsageError
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (online.kf_rtrl, online.uoro, online.rtrl, online.tbptt, online.bptt)
+    name: getattr(methods, name) for name in methods.__all__
 }
 CELLS: dict[str, Callable[..., Any]] = {
     c.__name__: c

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import optax
 
-from kronline import cells, disk, lanes, online, readout, traces
+from kronline import cells, disk, lanes, methods, online, readout, traces
 from kronline._version import __version__
 from kronline.learner import Learner, State
 
@@ -77,7 +77,7 @@ def load(
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (cells, traces, lanes, online, readout)
+    for module in (cells, traces, lanes, methods, online, readout)
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }

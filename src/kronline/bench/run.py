@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -21,8 +20,8 @@ from kronline._version import __version__
 from kronline.bench.machine import REST
 from kronline.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Group, groups
 from kronline.bench.work import Row
-from kronline.machine import describe
 from kronline.errors import UsageError
+from kronline.machine import describe
 
 LONGEST = 20.0  # seconds a step beyond which a row is skipped
 Note = Callable[[int, str], None]  # units done, what is going on

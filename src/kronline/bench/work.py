@@ -14,7 +14,8 @@ from kronline.bench import baseline
 from kronline.lanes import Vmap, best
 from kronline.learner import Learner
 from kronline.machine import cores
-from kronline.online import Estimator, kf_rtrl, rtrl, tbptt, uoro
+from kronline.methods import kf_rtrl, rtrl, tbptt, uoro
+from kronline.online import Estimator
 from kronline.readout import softmax
 
 SYMBOLS = 32

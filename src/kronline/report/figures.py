@@ -11,8 +11,8 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from kronline.report import panels as draw
+from kronline.report.curves import Axis, curve, right
 from kronline.report.findings import Findings
-from kronline.report.groups import Axis, curve, right
 from kronline.report.panels import Panel
 from kronline.report.style import LIGHT, PRINT, Style, using
 from kronline.runs.folder import Run

@@ -29,9 +29,11 @@ class Findings:
         runs = list(runs)
         copy, text = (best_rates(grouped(runs, kind)) for kind in ("copy", "text"))
         over_time, over_units = series(runs, "time"), series(runs, "units")
-        look: dict[str, Look] = {}
-        for curves in (copy.shown, text.shown, [*over_time, *over_units]):
-            look |= looks((c.method, c.label) for c in curves)
+        look = looks(
+            [(g.method, g.label) for g in copy.shown],
+            [(g.method, g.label) for g in text.shown],
+            [(s.method, s.label) for s in [*over_time, *over_units]],
+        )
         return cls(runs, copy, text, grouped(runs, "variance"), over_time, over_units, look)
 
     def groups(self, kind: str) -> list[Group]:

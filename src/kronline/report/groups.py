@@ -4,19 +4,16 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kronline.report import labels
 from kronline.runs.folder import Run
 
-Axis = Literal["steps", "seconds"]
-
 # how a run is kept, not what is learnt
 HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard"})
 ORDER = ("KF-RTRL", "UORO", "UORO-AVG", "TBPTT")  # as in the paper's table; others behind them
-POINTS = 240  # of a curve over compute time, where no two seeds are measured at the same moment
 
 
 class Stat(NamedTuple):
@@ -38,15 +35,6 @@ class Stat(NamedTuple):
         """`12.3 ± 0.6`."""
         shown = f"{self.mean:.{digits}f}"
         return shown if self.std is None else f"{shown} ± {self.std:.{digits}f}"
-
-
-class Curve(NamedTuple):
-    """A mean over seeds, its deviation (0 where there is one seed), and where seeds ended early."""
-
-    x: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
-    ended: tuple[tuple[float, float, str], ...] = ()  # x, y, state
 
 
 @dataclass(frozen=True)
@@ -77,57 +65,19 @@ class Group:
 def number(run: Run, name: str) -> float | None:
     """One number of a run, as of its last measurement; None if it was never measured."""
     if name == "valid":  # the best one
-        return min((y for _, y in _points(run, "valid")), default=None)
+        return min((y for _, y in points(run, "valid")), default=None)
     if name == "seconds":
-        return _clock(run)[-1][1] if run.timing else None
+        return clock(run)[-1][1] if run.timing else None
     if name == "step":
         return max((m["step"] for m in run.metrics), default=0)
     if name == "arrival":  # when the last T was reached
-        T = _points(run, "T")
+        T = points(run, "T")
         return next(x for x, y in T if y == T[-1][1]) if T else None
-    seen = _points(run, name)
+    seen = points(run, name)
     return seen[-1][1] if seen else None
 
 
-def right(group: Group) -> Curve | None:
-    """The share of bits right at each string length, where runs have tried that."""
-    tried = [m["right"] for run in group.runs for m in run.metrics if "right" in m]
-    at = [
-        Stat.of(r[i] for r in tried if i < len(r)) for i in range(max(map(len, tried), default=0))
-    ]
-    kept = [(i + 1, s) for i, s in enumerate(at) if s]
-    if not kept:
-        return None
-    x, stats = zip(*kept, strict=True)
-    return Curve(
-        np.array(x), np.array([s.mean for s in stats]), np.array([s.std or 0 for s in stats])
-    )
-
-
-def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
-    """A measured number over data time or compute time.
-
-    Each seed is read off on a common grid: T as the stairs that it is, the rest between its
-    measurements. The mean goes as far as every finished seed does, and is over the seeds that have
-    come that far. None if nothing was measured.
-    """
-    seeds = [(run, *_over(run, name, axis)) for run in group.runs]
-    seeds = [(run, x, y) for run, x, y in seeds if len(x)]
-    if not seeds:
-        return None
-    done = [x[-1] for run, x, _ in seeds if run.state == "finished"]
-    end = min(done) if done else max(x[-1] for _, x, _ in seeds)
-    grid = _grid([x for _, x, _ in seeds], end, exact=axis == "steps")
-    values = np.stack([_read_off(grid, x, y, stairs=name == "T") for _, x, y in seeds])
-    n = np.isfinite(values).sum(0)
-    grid, values, n = grid[n > 0], values[:, n > 0], n[n > 0]
-    mean = np.nansum(values, 0) / n
-    std = np.sqrt(np.nansum((values - mean[None]) ** 2, 0) / np.maximum(n - 1, 1))
-    ended = tuple((x[-1], y[-1], run.state) for run, x, y in seeds if run.state != "finished")
-    return Curve(grid, mean, std, ended)
-
-
-def _points(run: Run, name: str) -> list[tuple[float, float]]:
+def points(run: Run, name: str) -> list[tuple[float, float]]:
     """(step, value) wherever it was measured and is a number; step 0 has T = 1."""
     seen = [(m["step"], m[name]) for m in run.metrics if m.get(name) is not None]
     if name == "valid":  # the closing line repeats the best one, and says where that was
@@ -137,39 +87,12 @@ def _points(run: Run, name: str) -> list[tuple[float, float]]:
     return [(0.0, 1.0), *points] if name == "T" and points else points
 
 
-def _clock(run: Run) -> list[tuple[float, float]]:
+def clock(run: Run) -> list[tuple[float, float]]:
     """(step, seconds since the start); a chunk that was done twice counts once."""
     chunks = {float(t["step"]): float(t["seconds"]) for t in run.timing}
     steps = sorted(chunks)
     seconds = np.cumsum([chunks[s] for s in steps]).tolist()
     return [(0.0, 0.0), *zip(steps, seconds, strict=True)]
-
-
-def _over(run: Run, name: str, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
-    points = np.array(_points(run, name), float).reshape(-1, 2)
-    x, y = points[:, 0], points[:, 1]
-    if axis == "seconds":
-        if not run.timing:
-            return np.zeros(0), np.zeros(0)
-        steps, seconds = np.array(_clock(run)).T
-        x = np.interp(x, steps, seconds)
-    return x, y
-
-
-def _grid(xs: Sequence[np.ndarray], end: float, exact: bool) -> np.ndarray:
-    every = np.unique(np.concatenate(xs))
-    every = every[every <= end]
-    if exact and len(every) <= 2 * POINTS:
-        return every
-    return np.linspace(every[0], end, POINTS)
-
-
-def _read_off(grid: np.ndarray, x: np.ndarray, y: np.ndarray, stairs: bool) -> np.ndarray:
-    if stairs:
-        at = y[np.clip(np.searchsorted(x, grid, "right") - 1, 0, None)]
-    else:
-        at = np.interp(grid, x, y)
-    return np.where((grid >= x[0]) & (grid <= x[-1]), at, np.nan)
 
 
 # -- which runs belong together, and which are shown -----------------------------------------------
@@ -180,8 +103,7 @@ def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         if run.kind == kind:
-            text = run.about.get("data", {}).get("sha256", {})  # by whatever name it was given
-            found.setdefault(repr((sorted(settings(run).items()), text)), []).append(run)
+            found.setdefault(_key(run), []).append(run)
     out = []
     for members in found.values():
         same = sorted(members, key=lambda run: (run.config.get("seed", 0), str(run.path)))
@@ -200,6 +122,12 @@ def settings(run: Run) -> dict[str, Any]:
     return out
 
 
+def _key(run: Run, without: str = "") -> str:
+    """What runs of one group share; a text counts by what it is, not by how it was given."""
+    shared = sorted((k, v) for k, v in settings(run).items() if k != without)
+    return repr((shared, run.about.get("data", {}).get("sha256")))
+
+
 def rank(method: str) -> tuple[int, list[Any]]:
     """Where a method stands among others: TBPTT-5 before TBPTT-25."""
     family = max((f for f in ORDER if method.startswith(f)), key=len, default="")
@@ -213,14 +141,16 @@ def labelled(groups: Sequence[Group]) -> list[Group]:
     The learning rate is tuned for each method, so it is named only where a method has several.
     """
     differ = sorted(varying([g.config for g in groups]) - {"estimator", "rate"})
-    out = []
+    out: list[Group] = []
     for g in groups:
         rates = {
             h.config.get("rate") for h in groups if h.config | {"rate": 0} == g.config | {"rate": 0}
         }
         keys = [*differ, "rate"] if len(rates) > 1 else differ
         more = [labels.setting(k, g.config.get(k)) for k in keys]
-        out.append(replace(g, label=", ".join([g.method, *more])))
+        label = ", ".join(part for part in (g.method, *more) if part)
+        same = sum(h.label == label or h.label.startswith(f"{label} (") for h in out)
+        out.append(replace(g, label=f"{label} ({same + 1})" if same else label))
     return out
 
 
@@ -231,9 +161,9 @@ def varying(configs: Sequence[dict[str, Any]]) -> set[str]:
 
 
 RULE = {
-    "copy": "the highest mean final T, and of equals the one that arrived earlier; a rate with "
-    "which a run diverged last",
-    "text": "the lowest mean best validation bits/char; a rate with which a run diverged last",
+    "copy": "the highest mean final T, and of equals the one that arrived earlier; rates with "
+    "which a run diverged come last",
+    "text": "the lowest mean best validation bits/char; rates with which a run diverged come last",
 }
 
 
@@ -258,7 +188,6 @@ def best_rates(groups: Sequence[Group]) -> Picked:
     """Of groups that differ in the learning rate alone, the best one by the rule of their kind."""
     families: dict[str, list[Group]] = {}
     for g in groups:
-        rest = sorted((k, v) for k, v in g.config.items() if k != "rate")
-        families.setdefault(repr(rest), []).append(g)
+        families.setdefault(_key(g.runs[0], without="rate"), []).append(g)
     tried = [sorted(f, key=lambda g: -float(g.config.get("rate", 0))) for f in families.values()]
     return Picked(labelled([min(f, key=score) for f in tried]), tried)

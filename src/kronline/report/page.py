@@ -7,7 +7,7 @@ from pathlib import Path
 from kronline import disk
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.report import details, keys, labels, paper, sections
+from kronline.report import details, keys, labels, noise_section, paper, sections
 from kronline.report.findings import Findings
 from kronline.report.html import Html, prose, tag
 from kronline.runs.folder import Run
@@ -38,7 +38,7 @@ def page(f: Findings) -> str:
     kinds = [kind for kind in KINDS if any(run.kind == kind for run in f.runs)]
     title = _title(f, kinds)
     css = (resources.files("kronline.report") / "page.css").read_text(encoding="utf-8")
-    make = {"copy": sections.copy, "text": sections.text, "variance": sections.noise}
+    make = {"copy": sections.copy, "text": sections.text, "variance": noise_section.section}
     main: list[Html | None] = [details.summary(f, kinds), *(make[kind](f) for kind in kinds)]
     main += [sections.missing([k for k in KINDS if k not in kinds])]
     main += [details.differences(f, kinds), details.runs(f, kinds)]
@@ -97,9 +97,9 @@ def _footer() -> Html:
         tag("p", f"The paper: {paper.CITATION}."),
         tag(
             "p",
-            "Curves: the mean over seeds, as far as every finished seed goes; the shade and ± are "
-            "the standard deviation of the sample (n − 1). Compute time is that of the steps, "
-            "without compiling, and as good as the machine was quiet.",
+            "Curves: the mean over seeds, where one that has finished keeps its last value; the "
+            "shade and ± are the standard deviation of the sample (n − 1). Compute time is that "
+            "of the steps, without compiling; it is as exact as the machine was quiet.",
         ),
         tag("p", f"Written by kronline {__version__}."),
     )

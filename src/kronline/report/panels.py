@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from kronline.report import labels
-from kronline.report.groups import Axis, Curve, Group, curve, right
+from kronline.report.curves import Axis, Curve, curve, right
+from kronline.report.groups import Group
 from kronline.report.noise import Series
 from kronline.report.style import Look, Style
 from kronline.tasks.copy import Copy

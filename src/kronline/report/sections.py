@@ -5,11 +5,11 @@ from typing import Any
 
 from kronline.report import figures, labels, paper, words
 from kronline.report import panels as draw
+from kronline.report.curves import right
 from kronline.report.findings import Findings
-from kronline.report.groups import RULE, Group, right, score
+from kronline.report.groups import RULE, Group, score
 from kronline.report.html import Html, join, picture, table, tag
 from kronline.report.keys import named
-from kronline.report.noise import Series
 from kronline.report.panels import Panel
 from kronline.report.style import DARK, LIGHT
 
@@ -39,7 +39,8 @@ def missing(kinds: Sequence[str]) -> Html | None:
     return section("", "Not in this report", "missing", intro, tag("ul", *lines))
 
 
-def _figure(panels: Sequence[tuple[Panel, str]], caption: Any) -> Html:
+def figure(panels: Sequence[tuple[Panel, str]], caption: Any) -> Html:
+    """Pictures side by side, each with what it shows in words, and a caption."""
     shown = [picture(figures.svg(p, LIGHT), figures.svg(p, DARK), alt) for p, alt in panels]
     odd = "odd" if len(panels) % 2 else None
     return tag("figure", *shown, tag("figcaption", caption), _class=odd)
@@ -73,13 +74,13 @@ def copy(f: Findings) -> Html:
         "The copy task",
         "copy",
         tag("p", intro),
-        _figure(panels, caption),
+        figure(panels, caption),
         table(
             "The length reached, beside the paper's",
             ("method", "T", "solved length", "paper's T", "rate", "steps", "compute", "seeds"),
             [_copy_row(f, g) for g in shown],
         ),
-        _notes(shown),
+        notes(shown),
         _rates(f.copy.tried, "copy"),
     )
 
@@ -127,7 +128,7 @@ def text(f: Findings) -> Html:
         "Text, character by character",
         "text",
         tag("p", intro, warn),
-        _figure(panels, caption),
+        figure(panels, caption),
         table(
             f"Bits per character on {names}, beside the paper's on the Penn Treebank",
             (
@@ -137,7 +138,7 @@ def text(f: Findings) -> Html:
             [_text_row(f, g) for g in shown],
         ),
         tag("p", f"The paper's deviations are below {paper.PTB_STD}.", _class="note"),
-        _notes(shown),
+        notes(shown),
         _rates(f.text.tried, "text"),
     )
 
@@ -173,7 +174,7 @@ def _ended(groups: Sequence[Group]) -> str:
     return f" In the figure, {labels.listed(list(said))}." if said else ""
 
 
-def _notes(groups: Sequence[Group]) -> Html | None:
+def notes(groups: Sequence[Group]) -> Html | None:
     """Runs that are not finished, one line each."""
     lines = []
     for g in groups:
@@ -214,62 +215,3 @@ def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
 def _base(g: Group) -> str:
     """Its label without the rate, which has a column of its own."""
     return g.label.removesuffix(f", {labels.setting('rate', g.config.get('rate'))}")
-
-
-def noise(f: Findings) -> Html:
-    """Figure 3."""
-    panels: list[tuple[Panel, str]] = []
-    parts: list[Html | None] = []
-    if f.over_time:
-        panels.append((draw.noise_time(f.over_time, f.look), words.noise_time(f.over_time)))
-    if f.over_units:
-        panels.append((draw.noise_units(f.over_units, f.look), words.noise_units(f.over_units)))
-    which = [over for over, s in (("time", f.over_time), ("units", f.over_units)) if s]
-    caption = join(
-        tag("b", "Variance analysis. "),
-        f"Cosine between estimated and exact gradient, over {' and over '.join(which)}; mean and "
-        "standard deviation over networks and draws of the signs. 1 is perfect, 0 is as good as "
-        "a random direction.",
-    )
-    if f.over_time:
-        parts.append(_time_table(f))
-    if f.over_units:
-        parts += [_units_table(f, "cosine"), _units_table(f, "error")]
-    intro = (
-        "KF-RTRL and UORO give the right gradient on average, with noise. How much of an estimate "
-        "points the right way, and does the noise grow: with time, with the size of the network?"
-    )
-    body: list[Html | None] = [tag("p", intro), _figure(panels, caption), *parts]
-    if not panels:
-        body = [tag("p", "Nothing is measured yet.")]
-    return section("Figure 3", "The noise of gradients", "noise", *body, _notes(f.noise))
-
-
-def _time_table(f: Findings) -> Html:
-    spans = words.decades(f.over_time)
-    rows = []
-    for s in f.over_time:
-        means = [s.at(*span) for span in spans]
-        cells = ["–" if m is None else f"{m:.3f}" for m in means]
-        rows.append([named(s.label, f.look.get(s.label)), *cells])
-    head = ("mean cosine at t =", *(f"{a:,} to {b:,}" for a, b in spans))
-    return table("Over time: flat means that noise does not pile up", head, rows)
-
-
-def _units_table(f: Findings, name: str) -> Html | None:
-    units = sorted({int(n) for s in f.over_units for n in s.x})
-
-    def cells(s: Series) -> list[str]:
-        stats = dict(zip(s.x.tolist(), getattr(s, name), strict=True))
-        digits = 2 if name == "cosine" else 1
-        return [stats[n].text(digits) if stats.get(n) else "–" for n in units]
-
-    rows = [[named(s.label, f.look.get(s.label)), *cells(s)] for s in f.over_units]
-    if all(c == "–" for row in rows for c in row[1:]):
-        return None
-    caption = {
-        "cosine": "Over units: the cosine",
-        "error": "Over units: the squared error, relative to the squared gradient. In theory "
-        "UORO's is about n times KF-RTRL's",
-    }[name]
-    return table(caption, ("n =", *units), rows)

@@ -89,20 +89,30 @@ class Look:
 HOME = {"KF-RTRL": 0, "UORO": 1, "UORO-AVG": 3, "TBPTT": 2}  # the same colour in every figure
 
 
-def looks(curves: Iterable[tuple[str, str]]) -> dict[str, Look]:
-    """A look for each (method, label): the method's own if it is free, else the next one."""
+def looks(*figures: Iterable[tuple[str, str]]) -> dict[str, Look]:
+    """A look for every label, the same in all figures, and no two alike in one figure.
+
+    Args:
+        *figures: (method, label) of the curves in each. A method's own look goes to its first
+            label, if that is free.
+    """
+    drawn = [list(dict.fromkeys(curves)) for curves in figures]
+    drawn_labels = [{label for _, label in curves} for curves in drawn]
     out: dict[str, Look] = {}
-    waiting = []
-    for method, label in dict.fromkeys(curves):
+
+    def taken(label: str) -> set[Look]:
+        beside = [names for names in drawn_labels if label in names]
+        return {out[other] for names in beside for other in names if other in out}
+
+    every = dict.fromkeys(pair for curves in drawn for pair in curves)
+    for method, label in every:
         family = max((f for f in HOME if method.startswith(f)), key=len, default="")
-        if family and Look(HOME[family]) not in out.values():
+        if family and label not in out and Look(HOME[family]) not in taken(label):
             out[label] = Look(HOME[family])
-        else:
-            waiting.append(label)
-    free = (i for i in range(len(out) + len(waiting) + len(HOME)) if Look(i) not in out.values())
-    spare = [i for i in free if i not in HOME.values()] or [len(HOME)]
-    for n, label in enumerate(waiting):
-        out[label] = Look(spare[n] if n < len(spare) else spare[-1] + n)
+    spare = [i for i in range(len(every) + len(HOME)) if i not in HOME.values()]
+    for _, label in every:
+        if label not in out:
+            out[label] = next(Look(i) for i in spare if Look(i) not in taken(label))
     return out
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kronline.report import labels, paper
+from kronline.report.curves import right
 from kronline.report.findings import Findings
-from kronline.report.groups import Group, Stat, number, right, score
+from kronline.report.groups import Group, Stat, number, score
 from kronline.report.noise import Series
 from kronline.report.panels import reach
 

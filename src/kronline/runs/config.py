@@ -113,18 +113,17 @@ def presets(kind: str) -> list[str]:
 
 def comments(text: str) -> dict[str, str]:
     """The comment beside each value of a TOML text, one setting a line."""
-    found = {}
+    found: dict[str, str] = {}
     for line in text.splitlines():
-        name, equals, rest = line.partition(" = ")
-        # a '#' inside a string is no comment: try the longest value first
-        parts = rest.split("#")
-        for i in range(len(parts) - 1, 0, -1):
+        # a '#' inside a string is no comment: the shortest beginning that is TOML is the setting
+        parts = line.split("#")
+        for i in range(1, len(parts)):
             try:
-                tomllib.loads(f"{name} = {'#'.join(parts[:i])}")
+                names = list(tomllib.loads("#".join(parts[:i])))
             except tomllib.TOMLDecodeError:
                 continue
-            if equals:
-                found[name.strip()] = "#".join(parts[i:]).strip()
+            found |= dict.fromkeys(names, "#".join(parts[i:]).strip())
+            break
     return found
 
 

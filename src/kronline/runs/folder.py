@@ -203,7 +203,7 @@ class Lines:
         have = path.stat().st_size if path.exists() else 0
         if have < keep:
             raise UsageError(f"{path} is damaged: it needs at least {keep} bytes, got {have}")
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)  # a line that failed is not tried again
         self._file.truncate(keep)
         self._file.seek(keep)
 
@@ -216,8 +216,9 @@ class Lines:
 
     def append(self, line: dict[str, Any]) -> int:
         """One more line; the file's size after it."""
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
+        data = json.dumps(line).encode() + b"\n"
+        while data:
+            data = data[self._file.write(data) :]
         os.fsync(self._file.fileno())
         return self._file.tell()
 

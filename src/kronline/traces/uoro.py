@@ -39,7 +39,7 @@ class UORO(Trace):
     """
 
     copies: int = 1
-    block: ClassVar[int] = 32  # two passes over θ̃, instead of two a step
+    block: ClassVar[int] = 64  # two passes over θ̃, instead of two a step
 
     def __post_init__(self) -> None:
         whole_numbers(self, "copies")

@@ -1,13 +1,13 @@
 """UORO over many steps at once: two passes over θ̃ for all of them, instead of two a step.
 
 θ̃ is the large part (UORO-AVG: k·|θ| numbers a lane), and what a step does to it is little: so step
-by step, the time goes into memory traffic. But within a block
+by step, the time goes into memory traffic. But within a block of steps b, with g_b = ĥ_b ⊗ ν_b M_b,
 
-    θ̃ = α₀ θ̃₀ + Σ_b α_b ĥ_b ⊗ ν_b M_b,
+    θ̃ = α₀ θ̃₀ + Σ_b α_b g_b,
 
 so only the few numbers α change from step to step. The norm ‖θ̃‖, which the next ρ0 needs, follows
-from `⟨θ̃₀, ĥ_b ⊗ ν_b M_b⟩` and `⟨ĥ_b ⊗ ν_b M_b, ĥ_c ⊗ ν_c M_c⟩`: matrix products for the whole block.
-At its end θ̃ is written out, by one more product. The same numbers as step by step, but for rounding.
+from `⟨θ̃₀, g_b⟩` and `⟨g_b, g_c⟩`: matrix products for the whole block. At its end θ̃ is written out,
+by one more product. The same numbers as step by step, but for rounding.
 """
 
 from typing import Any, NamedTuple
@@ -84,7 +84,7 @@ def push(
             for name, g in lin.groups.items()
         }
 
-    each = dict.fromkeys(theta, Term(0, 1))
+    each: Any = dict.fromkeys(theta, Term(0, 1))  # type: ignore[arg-type]
     terms = jax.vmap(at, out_axes=each)(jnp.arange(steps.length))  # dM: (copies, k, r·n)
     s, alpha = _coefficients(s, _products(theta, terms), steps, noise)
     return s, _written(theta, terms, alpha)

@@ -19,7 +19,7 @@ from kronline.learner import Learner, State
 from kronline.online import Online, Params
 
 BYTES = 1 << 28  # of traces that are worked on at once, unless a single one has more
-BLOCK = 32  # times are spread so that most stretches between them are whole blocks of this
+BLOCK = 64  # times are spread so that most stretches between them are whole blocks of this
 
 
 class Found(NamedTuple):

@@ -189,7 +189,7 @@ def _last_variance(
     return float(_variance(flat(grads, 2)[:, -1], probs, axis=0))
 
 
-def _lanes(problem: Problem, lanes: int) -> dict[str, np.ndarray]:
+def _lanes(problem: Problem, lanes: int) -> dict[str, Any]:
     """The same data in several lanes, without the reset."""
     data = {k: np.repeat(a, lanes, axis=1) for k, a in problem.data.items()}
     return {**data, "reset": np.zeros_like(data["reset"])}

@@ -30,7 +30,7 @@ class Problem:
     seed: int = 0
 
     @cached_property
-    def data(self) -> dict[str, np.ndarray]:
+    def data(self) -> dict[str, Any]:
         """x, y, reset, weight, as `learner.gradients` takes them."""
         rng = np.random.default_rng(self.seed)
         reset = np.zeros((self.steps, 1), bool)

@@ -7,7 +7,8 @@ import jax
 
 from kronline import cells, native
 from kronline.cells.base import Cell, LinearCell
-from kronline.online import Estimator, Online, kf_rtrl, rtrl, uoro
+from kronline.methods import kf_rtrl, rtrl, uoro
+from kronline.online import Estimator, Online
 from kronline.traces import UORO
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.report import Check, Report

@@ -1,0 +1,70 @@
+"""The page's Figure 3: the noise of gradients."""
+
+from kronline.report import panels as draw
+from kronline.report import sections, words
+from kronline.report.findings import Findings
+from kronline.report.html import Html, join, table, tag
+from kronline.report.keys import named
+from kronline.report.noise import Series
+from kronline.report.panels import Panel
+
+
+def section(f: Findings) -> Html:
+    """Figure 3."""
+    panels: list[tuple[Panel, str]] = []
+    parts: list[Html | None] = []
+    if f.over_time:
+        panels.append((draw.noise_time(f.over_time, f.look), words.noise_time(f.over_time)))
+    if f.over_units:
+        panels.append((draw.noise_units(f.over_units, f.look), words.noise_units(f.over_units)))
+    which = [over for over, s in (("time", f.over_time), ("units", f.over_units)) if s]
+    caption = join(
+        tag("b", "Variance analysis. "),
+        f"Cosine between estimated and exact gradient, over {' and over '.join(which)}; mean and "
+        "standard deviation over networks and draws of the signs. 1 is perfect, 0 is as good as "
+        "a random direction.",
+    )
+    if f.over_time:
+        parts.append(_time_table(f))
+    if f.over_units:
+        parts += [_units_table(f, "cosine"), _units_table(f, "error")]
+    intro = (
+        "KF-RTRL and UORO give the right gradient on average, with noise. How much of an estimate "
+        "points the right way, and does the noise grow: with time, with the size of the network?"
+    )
+    body: list[Html | None] = [tag("p", intro), sections.figure(panels, caption), *parts]
+    if not panels:
+        body = [tag("p", "Nothing is measured yet.")]
+    return sections.section(
+        "Figure 3", "The noise of gradients", "noise", *body, sections.notes(f.noise)
+    )
+
+
+def _time_table(f: Findings) -> Html:
+    spans = words.decades(f.over_time)
+    rows = []
+    for s in f.over_time:
+        means = [s.at(*span) for span in spans]
+        cells = ["–" if m is None else f"{m:.3f}" for m in means]
+        rows.append([named(s.label, f.look.get(s.label)), *cells])
+    head = ("mean cosine at t =", *(f"{a:,} to {b:,}" for a, b in spans))
+    return table("Over time: flat means that noise does not pile up", head, rows)
+
+
+def _units_table(f: Findings, name: str) -> Html | None:
+    units = sorted({int(n) for s in f.over_units for n in s.x})
+
+    def cells(s: Series) -> list[str]:
+        stats = dict(zip(s.x.tolist(), getattr(s, name), strict=True))
+        digits = 2 if name == "cosine" else 1
+        return [stats[n].text(digits) if stats.get(n) else "–" for n in units]
+
+    rows = [[named(s.label, f.look.get(s.label)), *cells(s)] for s in f.over_units]
+    if all(c == "–" for row in rows for c in row[1:]):
+        return None
+    caption = {
+        "cosine": "Over units: the cosine",
+        "error": "Over units: the squared error, relative to the squared gradient. In theory "
+        "UORO's is about n times KF-RTRL's",
+    }[name]
+    return table(caption, ("n =", *units), rows)
