@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import jax
+import pytest
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "programs"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
@@ -17,3 +18,25 @@ jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory):
+    """A small text."""
+    from kronline.tasks.corpus import read  # noqa: PLC0415  after the settings above
+
+    c = read(None)
+    file = tmp_path_factory.mktemp("text") / "book.txt"
+    file.write_text("".join(c.symbols[i] for i in c.train[:60_000]), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def unbroken(tmp_path_factory, book):
+    """A finished run of each kind; not to be changed."""
+    from running import STEPS, command, words  # noqa: PLC0415
+
+    place = tmp_path_factory.mktemp("unbroken")
+    for kind in STEPS:
+        assert command("train", *words(kind, book), "--out", place / kind) == 0
+    return {kind: place / kind for kind in STEPS}

@@ -3,13 +3,16 @@
 Both compile in the same way, so that their runs can be compared byte by byte.
 """
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from kronline.cli import main
+from kronline.runs import folder
 
 LANES = 13  # divides by no usual number of cores, so that lanes are never split over devices
 SMALL = ["--hidden", "8", "--lanes", str(LANES), "--log-every", "20", "--save-every", "20"]
@@ -27,3 +30,33 @@ def process(*args, **kwargs):
     env = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "kronline", *map(str, args)]
     return subprocess.Popen(words, env=env, **kwargs)
+
+
+STEPS = {"copy": 200, "text": 1000}
+
+
+def words(kind, book, *more):
+    """The arguments of a run; all of its checkpoints are kept."""
+    own = ["--data", book, "--valid-every", 100] if kind == "text" else []
+    return [kind, *SMALL, "--keep", 1000, "--steps", STEPS[kind], *own, *more]
+
+
+def killed(run, to, step):
+    """The run, as if it had been killed some time after it wrote the checkpoint of a step."""
+    shutil.copytree(run, to)
+    shutil.rmtree(to / "figures")
+    for file in (to / "checkpoints").iterdir():
+        if step_of(file.name) > step:
+            file.unlink()
+    folder.set_status(to, "running", step=step, steps=STEPS[run.name], message="")
+    return to
+
+
+def step_of(name):
+    """Of a checkpoint's file name."""
+    return int(name.removeprefix("step-").removesuffix(".safetensors"))
+
+
+def status(run):
+    """Where a run says that it stands."""
+    return json.loads((run / "status.json").read_text())

@@ -318,6 +318,13 @@ def test_differences_come_from_the_configurations(tmp_path):
     assert found["steps between reading and writing"].here == "2(T + 1) (KF-RTRL), T + 1 (UORO)"
     assert found["learning rates tried"].here == "10⁻³" and found["seeds"].here == "1"
     assert "network" not in found and "optimiser" not in found
+    noise_run(tmp_path / "c", networks=5, draws=10, units_networks=20, units_draws=5, steps=100)
+    noise = {
+        d.what: d
+        for d in paper.differences("variance", grouped(folder.find([tmp_path]), "variance"))
+    }
+    assert noise["repetitions, over time"].here == "50"
+    assert set(noise) == {"repetitions, over time", "text", "exact gradient"}
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -425,6 +432,22 @@ def test_reasons_stand_beside_the_configuration(tmp_path):
 def test_the_same_runs_give_the_same_page(runs):
     f = Findings.of(runs)
     assert page.page(f) == page.page(f)
+
+
+def test_many_curves_are_still_readable(tmp_path):
+    for k in range(2, 14):
+        copy_run(tmp_path / f"{k}", [1, k], estimator=f"tbptt({k})")
+    f = Findings.of(folder.find([tmp_path]))
+    html = page.page(f)
+    assert "TBPTT-13 reaches T = 13, TBPTT-12 T = 12" in Page(html).words.replace("\u00a0", " ")
+    assert "8 more in the table" in html
+    shape = re.findall(r'width="(\d+)" height="(\d+)"', html)[0]
+    assert int(shape[1]) > 0.75 * int(shape[0])  # the legend has its own place
+
+
+def test_long_names_are_cut():
+    assert labels.short("folder/book.txt") == "book.txt"
+    assert len(labels.short("x" * 200)) < 50
 
 
 # -- the commands ----------------------------------------------------------------------------------

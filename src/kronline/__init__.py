@@ -27,12 +27,22 @@ from kronline.cells import (
 )
 from kronline.lanes import Loop, Shard, Vmap
 from kronline.learner import Learner, Out, State
-from kronline.methods import bptt, kf_rtrl, rtrl, tbptt, uoro
+from kronline.methods import (
+    artbp,
+    bptt,
+    kf_rtrl,
+    reverse_kf,
+    rolling_tbptt,
+    rtrl,
+    tbptt,
+    uoro,
+)
 from kronline.noise import Draw
 from kronline.online import Estimator, Online, Params
 from kronline.readout import Readout, linear, softmax
+from kronline.rolling import Rolling
 from kronline.save import load, save
-from kronline.traces import KF, UORO, Exact, Nothing, Trace
+from kronline.traces import KF, UORO, Average, Exact, Nothing, ReverseKF, Trace
 from kronline.verifier import verify
 
 __all__ = [
@@ -41,6 +51,7 @@ __all__ = [
     "LSTM",
     "RHN",
     "UORO",
+    "Average",
     "Cell",
     "DeepRHN",
     "Draw",
@@ -60,6 +71,8 @@ __all__ = [
     "Params",
     "Readout",
     "ResetBeforeGRU",
+    "ReverseKF",
+    "Rolling",
     "Shard",
     "Stack",
     "State",
@@ -69,11 +82,14 @@ __all__ = [
     "Vmap",
     "Weight",
     "__version__",
+    "artbp",
     "bptt",
     "gate_bias",
     "kf_rtrl",
     "linear",
     "load",
+    "reverse_kf",
+    "rolling_tbptt",
     "rtrl",
     "save",
     "softmax",

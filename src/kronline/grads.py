@@ -58,6 +58,28 @@ def add(a: Grads, b: Grads) -> Grads:
     return jax.tree.map(leaf, a, b, is_leaf=is_leaf)
 
 
+def side_by_side(grads: Grads) -> Grads:
+    """The sum over a leading axis (steps, copies) of one lane's gradients, as factors still."""
+
+    def leaf(g: Any) -> Any:
+        if not is_leaf(g):
+            return g.sum(0)
+        return type(g)(*(a.reshape(-1, *a.shape[2:]) for a in g))
+
+    return jax.tree.map(leaf, grads, is_leaf=is_leaf)
+
+
+def scaled(grads: Grads, c: Any) -> Grads:
+    """`c` times the gradient, at the cost of its smaller part."""
+
+    def leaf(g: Any) -> Any:
+        if isinstance(g, Outer):
+            return g._replace(right=c * g.right)
+        return g._replace(weights=c * g.weights) if isinstance(g, Weighted) else c * g
+
+    return jax.tree.map(leaf, grads, is_leaf=is_leaf)
+
+
 def total(grads: Grads) -> Grads:
     """Sum over a leading lane axis: one product per weight matrix."""
 

@@ -45,6 +45,16 @@ class Sensitivity(ABC):
     def dense(self) -> Float[Array, "N r n"]:
         """M, written out."""
 
+    @abstractmethod
+    def lmul(self, P: Float[Array, "p N"]) -> Float[Array, "p r n"]:
+        """`P M`."""
+
+    @abstractmethod
+    def summed(
+        self, P: Float[Array, "k p N"], weights: Float[Array, "k i"]
+    ) -> Float[Array, "p i r n"]:
+        """`Σ_s weights_si P_s M_s`, for the M of k steps, stacked on a leading axis."""
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=("M",), meta_fields=())
 @dataclass(frozen=True)
@@ -72,6 +82,16 @@ class DenseM(Sensitivity):
     def dense(self) -> Float[Array, "N r n"]:
         """M itself."""
         return self.M
+
+    def lmul(self, P: Float[Array, "p N"]) -> Float[Array, "p r n"]:
+        """`P M`."""
+        return jnp.tensordot(P, self.M, axes=1)
+
+    def summed(
+        self, P: Float[Array, "k p N"], weights: Float[Array, "k i"]
+    ) -> Float[Array, "p i r n"]:
+        """`Σ_s weights_si P_s M_s`."""
+        return jnp.einsum("spN,sNrn,si->pirn", P, self.M, weights, optimize="optimal")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("D",), meta_fields=())
@@ -108,6 +128,19 @@ class UnitM(Sensitivity):
         q, r, n = self.D.shape
         zero = jnp.zeros((q * n, r, n), self.D.dtype)
         return self.added(zero, jnp.ones((), self.D.dtype))
+
+    def lmul(self, P: Float[Array, "p N"]) -> Float[Array, "p r n"]:
+        """`P M`: P's columns, scaled."""
+        q, _, n = self.D.shape
+        return jnp.einsum("paj,akj->pkj", P.reshape(-1, q, n), self.D)
+
+    def summed(
+        self, P: Float[Array, "k p N"], weights: Float[Array, "k i"]
+    ) -> Float[Array, "p i r n"]:
+        """`Σ_s weights_si P_s M_s`."""
+        k, q, _, n = self.D.shape
+        scaled = self.D[:, :, None] * weights[:, None, :, None, None]  # (k, q, i, r, n)
+        return jnp.einsum("spaj,saikj->pikj", P.reshape(k, -1, q, n), scaled)
 
 
 class StateJac(ABC):

@@ -201,5 +201,20 @@ def looped(fn: Callable[..., tuple[Any, Any]], together: int = 0) -> Callable[..
     return run
 
 
+@custom_vmap
+def largest(n: Any) -> Any:
+    """The largest n of the lanes that `vmap` runs together: one number for all of them.
+
+    For loops that end when the last lane is done: with a bound of each lane's own, `vmap` would
+    have to keep, at every turn, what the lanes that are done have.
+    """
+    return n
+
+
+@largest.def_vmap
+def _largest(size: int, batched: list[bool], n: Any) -> tuple[Any, bool]:
+    return largest(jnp.max(n, axis=0) if batched[0] else n), False
+
+
 def _spread(a: Any, size: int) -> Any:
     return jnp.broadcast_to(a, (size, *jnp.shape(a)))

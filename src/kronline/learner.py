@@ -135,7 +135,7 @@ class Learner:
         if self.readout is not None:
             readout = self.readout.init(k_readout, self.cell.outputs, dtype)
         own = self.estimator.init_params(k_estimator, self._model, dtype)
-        return Params(self.cell.init(k_cell, dtype), readout, own)
+        return Params(self.estimator.init_cell(k_cell, self.cell, dtype), readout, own)
 
     def start(self, params: Params, key: Key[Array, ""], lanes: int = 1) -> State:
         """A fresh state around given parameters: lanes at zero, empty traces, a new optimiser."""
@@ -349,6 +349,7 @@ class Learner:
 
     def _updated(self, state: State, grads: Params) -> State:
         updates, opt = self._optimiser.update(grads, state.opt, state.params)
+        updates = self.estimator.allowed(updates)
         return state._replace(params=optax.apply_updates(state.params, updates), opt=opt)
 
     def _buffered(self, state: State, now: Segment, *, predictions: bool) -> tuple[State, Out]:

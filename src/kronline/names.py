@@ -30,6 +30,7 @@ CELLS: dict[str, Callable[..., Any]] = {
         cells.GRU,
         cells.DeepRHN,
         cells.ResetBeforeGRU,
+        cells.LIF,
     )
 }
 OPTIMISERS: dict[str, Callable[..., Any]] = {

@@ -7,6 +7,7 @@ new step is merged into the trace first, and the gradient is read from the merge
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -77,6 +78,18 @@ class Estimator(ABC):
     def check(self, cell: Cell) -> None:
         """Raise TypeError, with what to use instead, for a cell that cannot be followed."""
         return None
+
+    def ignores(self, cell: Cell) -> str:
+        """What is left out on purpose, in words, for an estimator that is biased; else nothing."""
+        return ""
+
+    def init_cell(self, key: Array, cell: Cell, dtype: Any) -> Any:
+        """The cell's parameters at the start: as the cell says, unless the estimator knows better."""
+        return cell.init(key, dtype)
+
+    def allowed(self, updates: Params) -> Params:
+        """Of the optimiser's updates, those that are made: all, unless something is to be fixed."""
+        return updates
 
     def init_params(self, key: Array, model: Model, dtype: Any) -> Any:
         """Parameters of the estimator's own, learnt with the others; none by default."""
@@ -158,9 +171,13 @@ class Online(Estimator):
         """As the trace says."""
         self.trace.check(cell)
 
+    def ignores(self, cell: Cell) -> str:
+        """As the trace says; nothing lies before a window that has no end."""
+        return "" if self.window == "all" else self.trace.ignores(cell)
+
     def init(self, model: Model, params: Params) -> Memory:
         """An empty trace."""
-        return self.trace.init(model.cell.size, params.cell)
+        return self.trace.begin(model.cell, params.cell)
 
     def draws(self, model: Model, params: Params, k: int) -> Draws:
         """What the trace draws over k steps."""
@@ -240,12 +257,20 @@ def _added(exact: Grads, past: Grads | None) -> Grads:
 
 
 def exact_segment(
-    model: Model, params: Params, s: State, seg: Segment
+    model: Model,
+    params: Params,
+    s: State,
+    seg: Segment,
+    future: Callable[[State], State] | None = None,
 ) -> tuple[State, Params, State, Seen, Float[Array, "k N"]]:
     """A segment's own gradient, by reverse mode.
 
     Where weights enter as linear maps, only the sensitivities of their z are propagated; with the
     feature vectors they give the gradient as one product over steps (and lanes).
+
+    Args:
+        model, params, s, seg: the segment, and where it starts.
+        future: a guess of what later losses would send back to the state at the end.
 
     Returns:
         the state at the end; gradients; δ0 = ∂L/∂s; what was seen; the states before each step.
@@ -271,7 +296,10 @@ def exact_segment(
 
         end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do))
         weighted, seen, feats, h, before = out
-        return weighted.sum(), (end, seen, feats, h, before)
+        total = weighted.sum()
+        if future is not None:
+            total = total + jax.lax.stop_gradient(future(end)) @ end
+        return total, (end, seen, feats, h, before)
 
     moved = params.cell
     if isinstance(cell, LinearCell):

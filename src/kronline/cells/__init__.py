@@ -2,7 +2,16 @@
 
 from kronline.cells.base import Cell, LinearCell, Opaque, UnitCell
 from kronline.cells.gru import GRU, ResetBeforeGRU
-from kronline.cells.init import GateBias, Init, Normal, Orthogonal, Weight, gate_bias
+from kronline.cells.init import (
+    GateBias,
+    Init,
+    Normal,
+    Orthogonal,
+    Spectral,
+    Weight,
+    gate_bias,
+)
+from kronline.cells.lif import LIF
 from kronline.cells.lstm import LSTM
 from kronline.cells.rhn import RHN, DeepRHN
 from kronline.cells.stack import Embedded, Stack
@@ -10,6 +19,7 @@ from kronline.cells.tanh import LeakyTanh, Tanh
 
 __all__ = [
     "GRU",
+    "LIF",
     "LSTM",
     "RHN",
     "Cell",
@@ -23,6 +33,7 @@ __all__ = [
     "Opaque",
     "Orthogonal",
     "ResetBeforeGRU",
+    "Spectral",
     "Stack",
     "Tanh",
     "UnitCell",

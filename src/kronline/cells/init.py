@@ -72,6 +72,44 @@ class Orthogonal:
 
 
 @dataclass(frozen=True)
+class Spectral:
+    """Recurrent weights from a normal distribution, scaled to a spectral radius; for reservoirs.
+
+    Each gate's square block for each slot that it reads gets the radius (the largest |eigenvalue|);
+    weights that do not exist count as zero. Inputs are N(0, inputs²), biases zero.
+
+    Reference: Jaeger, The "echo state" approach to analysing and training recurrent neural networks,
+    2001.
+    """
+
+    radius: float = 0.9
+    inputs: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.radius >= 0 or not self.inputs >= 0:
+            raise ValueError(
+                f"Spectral needs radius >= 0 and inputs >= 0, got {self.radius} and {self.inputs}"
+            )
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+        if w.recurrent % w.units:
+            raise ValueError(
+                "a spectral radius needs square blocks of recurrent weights, got "
+                f"{w.recurrent} rows for {w.units} units; use another initialisation"
+            )
+        W = jax.random.normal(key, w.shape, dtype)
+        if w.mask is not None:
+            W = W * jnp.asarray(w.mask, dtype)
+        end = w.recurrent + w.inputs
+        blocks = W[: w.recurrent].reshape(-1, w.units, len(w.gates), w.units)
+        radius = jnp.abs(jnp.linalg.eigvals(blocks.swapaxes(1, 2))).max(-1, initial=0)
+        scale = self.radius / jnp.where(radius > 0, radius, 1)  # (slots, gates)
+        scaled = (blocks * scale[:, None, :, None]).reshape(w.recurrent, *w.shape[1:])
+        return W.at[: w.recurrent].set(scaled).at[w.recurrent : end].multiply(self.inputs).at[end:].set(0)
+
+
+@dataclass(frozen=True)
 class GateBias:
     """Another initialisation, with constants added to the biases of named gates.
 

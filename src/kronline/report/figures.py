@@ -49,15 +49,19 @@ def draw_on(fig: Figure, panels: Sequence[Panel], style: Style, columns: int = 1
     names = list(handles)
     across = _across(names, fig.get_figwidth() * 72 / rcParams["font.size"])
     names = [name for i in range(across) for name in names[i::across]]  # row by row
+    written = [textwrap.fill(name, 42) for name in names]
+    lines = sum(text.count("\n") + 1 for text in written) / across
+    if lines > 2:  # a long legend makes the figure taller, and leaves the panels as they are
+        fig.set_figheight(fig.get_figheight() + (lines - 2) * 1.45 * rcParams["font.size"] / 72)
     legend = fig.legend(
         [handles[name] for name in names],
-        [textwrap.fill(name, 42) for name in names],
+        written,
         loc="outside upper left",
         ncols=across,
         columnspacing=1.2,
     )
-    for written in legend.get_texts():
-        written.set_parse_math(False)  # a name may hold a dollar sign
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a name may hold a dollar sign
 
 
 def _across(names: Sequence[str], width: float) -> int:

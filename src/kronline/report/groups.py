@@ -111,7 +111,7 @@ def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
         out.append(
             Group(kind, labels.method(str(config.get("estimator", ""))), config, tuple(same))
         )
-    return labelled(sorted(out, key=lambda g: rank(g.method)))
+    return sorted(labelled(out), key=lambda g: (rank(g.method), rank(g.label)))
 
 
 def settings(run: Run) -> dict[str, Any]:

@@ -84,9 +84,11 @@ def picture(light: str, dark: str, alt: str) -> Html:
         "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
         for svg in (light, dark)
     ]
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', light)
+    width, height = (round(float(n) * 4 / 3) for n in size.groups()) if size else (None, None)
     at_night = "screen and (prefers-color-scheme: dark)"
     return tag(
         "picture",
         tag("source", srcset=sources[1], media=at_night),
-        tag("img", src=sources[0], alt=alt, width=460, height=317),
+        tag("img", src=sources[0], alt=alt, width=width, height=height),
     )

@@ -2,7 +2,7 @@
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +31,7 @@ def method(estimator: str) -> str:
     if place:
         return text
     name, first, named = call(estimator)
-    if not name.isidentifier():
+    if not name.isidentifier() or name.startswith("_"):
         return estimator
     out = name.upper().replace("_", "-")
     copies = named.pop("copies", first[0] if first and name == "uoro" else "1")
@@ -80,16 +80,28 @@ def value(key: str, given: Any) -> str:
 def setting(key: str, given: Any) -> str:
     """A setting that tells two curves apart, as short as can be."""
     text = value(key, given)
-    short = {
+    known = {
         "hidden": f"n = {text}",
         "lanes": f"{text} lanes",
         "steps": f"{text} steps",
         "cell": text,
-        "data": text.replace("\\", "/").rstrip("/").rpartition("/")[2] or text,
+        "data": short(text),
+        "run": "untrained" if text == "none" else f"trained in {short(text)}",
     }
     if key == "delay":
         return f"lag {LAGS.get(text, text)}"
-    return short.get(key, f"{key.replace('_', ' ')} {text}")
+    return known.get(key, f"{key.replace('_', ' ')} {text}")
+
+
+def short(name: str) -> str:
+    """A text's name, without its folder, and cut if it is long."""
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2] or name
+    return last if len(last) <= 40 else f"{last[:24]}…{last[-12:]}"
+
+
+def texts(configs: Iterable[dict[str, Any]]) -> str:
+    """The names of the texts that were learnt."""
+    return listed(sorted({short(str(c.get("data"))) for c in configs}))
 
 
 def date(started: str) -> str:

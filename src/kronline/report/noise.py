@@ -11,8 +11,10 @@ from kronline.runs.folder import Run
 
 # what is measured, and how often: runs that differ in these alone are pooled
 MEASURE = frozenset(
-    {"estimators", "experiment", "units", "characters", "times", "networks", "draws", "batch"}
+    {"experiment", "estimators", "units", "characters", "times", "networks", "draws", "avg_draws"}
+    | {"units_networks", "units_draws"}
 )
+OTHER = {"time": "steps", "units": "hidden"}  # a setting of the other experiment
 
 
 class Series(NamedTuple):
@@ -53,7 +55,7 @@ def series(runs: Iterable[Run], experiment: str) -> list[Series]:
 
 
 def _kept(run: Run, experiment: str) -> dict[str, Any]:
-    drop = MEASURE | ({"hidden"} if experiment == "units" else set())
+    drop = MEASURE | {OTHER[experiment]}
     return {k: v for k, v in settings(run).items() if k not in drop}
 
 

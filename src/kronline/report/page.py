@@ -56,8 +56,8 @@ def page(f: Findings) -> str:
 
 
 def _title(f: Findings, kinds: Sequence[str]) -> str:
-    texts = sorted({str(g.config.get("data")) for g in f.text.shown})
-    names = {"copy": "the copy task", "text": labels.listed(texts), "variance": "gradient noise"}
+    texts = labels.texts(g.config for g in f.text.shown)
+    names = {"copy": "the copy task", "text": texts, "variance": "gradient noise"}
     return "Learning online: " + labels.listed([names[kind] for kind in kinds])
 
 

@@ -177,8 +177,9 @@ def reach(group: Group) -> int | None:
 
 
 def _horizons(ax: Axes, groups: Sequence[Group], style: Style) -> None:
-    """Where truncation ends what can be learnt."""
-    for T, who in {r: g.method for g in groups if (r := reach(g))}.items():
+    """Where truncation ends what can be learnt, as far as the curves come there."""
+    top = ax.get_ylim()[1]
+    for T, who in {r: g.method for g in groups if (r := reach(g)) and r <= top}.items():
         ax.axhline(T, color=style.muted, lw=0.8)
         ax.annotate(
             f"{who} can follow T = {T}",

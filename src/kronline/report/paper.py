@@ -39,6 +39,7 @@ PTB = {
 PTB_STD = 0.03
 RATES = tuple(10**p for p in (-2.5, -3, -3.5, -4))  # "pick the optimal learning rate from"
 UNITS, LANES = 256, 256  # "a RHN with 256 units and a batch size of 256"
+REPETITIONS = 100  # "We perform 100 repetitions per experiment"
 SEEDS = 5  # "We repeat each experiment 5 times"
 
 
@@ -76,9 +77,12 @@ SETTINGS: dict[str, tuple[Setting, ...]] = {
         Setting("reset", "probability of a reset a step", 0.01, "drops stale gradients"),
     ),
     "variance": (
-        Setting("cell", "network", "RHN", "untrained, as all that the paper measures"),
+        Setting("cell", "network", "RHN", "noise depends on what the cell does with its state"),
+        Setting("run", "trained network", "none", "the paper's networks are untrained"),
         Setting("hidden", "units, over time", UNITS, "UORO's cosine falls with the units"),
         Setting("characters", "characters", 10_000, "how far the noise is followed"),
+        Setting("steps", "steps before the look, over units", 100, "noise settles within some"),
+        Setting("loss_steps", "losses that are summed", 1, "the paper looks at one L_t"),
         Setting("data", "text", "Penn Treebank", "the inputs that drive the network"),
     ),
 }
@@ -110,8 +114,7 @@ def differences(kind: str, groups: Sequence[Group]) -> list[Difference]:
             out.append(
                 Difference(s.words, _values(s.key, found), labels.value(s.key, s.value), s.why)
             )
-    if kind != "variance":
-        out += _repetitions(groups) + _length(groups)
+    out += _draws(groups) if kind == "variance" else _repetitions(groups) + _length(groups)
     return out + _always(kind, groups)
 
 
@@ -137,6 +140,24 @@ def _repetitions(groups: Sequence[Group]) -> list[Difference]:
         here, grid = (", ".join(labels.rate(r) for r in rs) for rs in (rates, RATES))
         why = "the paper tunes the rate of each method"
         out.append(Difference("learning rates tried", here, grid, why))
+    return out
+
+
+def _draws(groups: Sequence[Group]) -> list[Difference]:
+    """Networks times draws of the signs."""
+    out = []
+    for over, keys in (
+        ("time", ("networks", "draws")),
+        ("units", ("units_networks", "units_draws")),
+    ):
+        given = [
+            (g, [g.config[k] for k in keys]) for g in groups if all(k in g.config for k in keys)
+        ]
+        found = [(g, n * draws * len(g.runs)) for g, (n, draws) in given]
+        if any(n != REPETITIONS for _, n in found):
+            why = "networks times draws of the signs; the deviation is less certain with fewer"
+            here, theirs = _values("", found), str(REPETITIONS)
+            out.append(Difference(f"repetitions, over {over}", here, theirs, why))
     return out
 
 
@@ -180,7 +201,7 @@ def _always(kind: str, groups: Sequence[Group]) -> list[Difference]:
         return [
             Difference(
                 "test",
-                "once, with the parameters that were best in validation",
+                "once, with what was best in validation",
                 NOT_STATED,
                 "the usual way",
             ),

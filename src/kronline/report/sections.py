@@ -104,7 +104,7 @@ def text(f: Findings) -> Html:
     if any(g.stat("seconds") for g in shown):
         panels.append((draw.text_valid(shown, "seconds", f.look), words.text_seconds(shown)))
         where += ", and over compute time"
-    names = labels.listed(sorted({str(g.config.get("data")) for g in shown}))
+    names = labels.texts(g.config for g in shown)
     caption = join(
         tag("b", names, ". "),
         f"Validation bits per character {where}; {words.seeds(shown)}.",
@@ -168,8 +168,8 @@ def _ended(groups: Sequence[Group]) -> str:
     """What the marks in the figure are, if there are any."""
     states = {run.state for g in groups for run in g.unfinished}
     marks = [("diverged", "a cross marks where a seed diverged")]
-    marks += [(s, "a bar where one was stopped") for s in ("stopped", "killed")]
-    marks += [("running", "an arrowhead where one has come so far")]
+    marks += [(s, "a bar marks where a seed was stopped") for s in ("stopped", "killed")]
+    marks += [("running", "an arrowhead marks how far a seed has come")]
     said = dict.fromkeys(say for state, say in marks if state in states)
     return f" In the figure, {labels.listed(list(said))}." if said else ""
 

@@ -11,6 +11,8 @@ from kronline.report.groups import Group, Stat, number, score
 from kronline.report.noise import Series
 from kronline.report.panels import reach
 
+MANY, BEST = 6, 4  # of more groups than that, as many are told of
+
 
 class Summary(NamedTuple):
     """An experiment's outcome."""
@@ -40,12 +42,17 @@ def bits(stat: Stat | None) -> str:
 def _each(
     groups: Sequence[Group], name: str, say: str, show: Callable[[Stat | None], str], then: str = ""
 ) -> str:
-    """Of each group that has this number: the first says it in full, the others in short."""
+    """Of each group that has this number: the first says it in full, the others in short.
+
+    Of more than can be read, the best ones; the tables have them all.
+    """
+    known = [g for g in groups if g.stat(name)]
+    told = sorted(known, key=score)[:BEST] if len(known) > MANY else known
     out: list[str] = []
-    for g in groups:
-        if stat := g.stat(name):
-            out.append(f"{g.label} {(then if out and then else say).format(show(stat))}")
-    return labels.listed(out)
+    for g in told:
+        out.append(f"{g.label} {(then if out and then else say).format(show(g.stat(name)))}")
+    rest = len(known) - len(told)
+    return labels.listed([*out, f"{rest} more in the table"] if rest else out)
 
 
 def steps(groups: Sequence[Group]) -> str:
@@ -78,13 +85,12 @@ def copy_T(groups: Sequence[Group]) -> str:
 
 
 def copy_seconds(groups: Sequence[Group]) -> str:
-    """T reached, and the compute time that it took."""
-    parts = []
-    for g in groups:
-        T, seconds = g.stat("T"), g.stat("seconds")
-        if T and seconds:
-            parts.append(f"{g.label} reaches T = {count(T)} in {labels.duration(seconds.mean)}")
-    return f"{labels.listed(parts)}."
+    """The compute time that it took."""
+    return f"Compute time for that T: {_each(groups, 'seconds', '{}', _time)}."
+
+
+def _time(stat: Stat | None) -> str:
+    return labels.duration(stat.mean) if stat else "–"
 
 
 def copy_right(groups: Sequence[Group]) -> str:
@@ -103,9 +109,8 @@ def copy_summary(f: Findings) -> Summary:
     if not reached:
         return Summary("The copy task", "Nothing is measured yet.", "")
     more = [*_open(shown), f"T of the curriculum: {reached}, {steps(shown)}."]
-    for g in shown:
-        if (T := reach(g)) is not None:
-            more.append(f"No gradient of {g.label} spans a string longer than {T}.")
+    ends = {g.method: T for g in shown if (T := reach(g)) is not None}
+    more += [f"No gradient of {who} spans a string longer than {T}." for who, T in ends.items()]
     theirs = labels.listed([f"{m} reaches T = {T}" for m, T in paper.COPY_T.items()])
     more.append(
         f"In the paper, with {paper.UNITS} units and {paper.LANES} lanes, {theirs}, and "
@@ -121,19 +126,14 @@ def text_valid(groups: Sequence[Group]) -> str:
 
 
 def text_seconds(groups: Sequence[Group]) -> str:
-    """The same, with the compute time that it took."""
-    parts = []
-    for g in groups:
-        valid, seconds = g.stat("valid"), g.stat("seconds")
-        if valid and seconds:
-            parts.append(f"{g.label} needs {labels.duration(seconds.mean)} for {bits(valid)}")
-    return f"Validation bits per character: {labels.listed(parts)}."
+    """The compute time that it took."""
+    return f"Compute time for those bits: {_each(groups, 'seconds', '{}', _time)}."
 
 
 def text_summary(f: Findings) -> Summary:
     """The text in one breath."""
     shown = sorted(f.text.shown, key=score)
-    names = labels.listed(sorted({str(g.config.get("data")) for g in shown}))
+    names = labels.texts(g.config for g in shown)
     parts = _each(shown, "valid", "comes down to {} bits per character", bits, "to {}")
     if not parts:
         return Summary(names, "Nothing is measured yet.", "")

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -90,7 +90,8 @@ def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> En
     """
     with folder.locked(path), stopping() as stop:
         try:
-            return _Session(path, config, exp).run(stop, quiet)
+            with closing(_Session(path, config, exp)) as session:
+                return session.run(stop, quiet)
         except OSError as e:
             raise UsageError(
                 f"{path}: a file could not be written: {e}. Nothing up to the last checkpoint is "
@@ -122,6 +123,12 @@ class _Session:
     def _begin(self) -> Training:
         key = jax.random.key(self.config.seed)
         return train.start(self.exp.learner, self.exp.task, key, self.config.lanes)
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.timing.close()
+        if self.board:
+            self.board.close()
 
     def run(self, stop: Stop, quiet: bool) -> End:
         total = self.exp.steps

@@ -24,3 +24,7 @@ class Board:
             if name != "step" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, line["step"])
         self._writer.flush()
+
+    def close(self) -> None:
+        """Wait until all of it is written."""
+        self._writer.close()

@@ -43,6 +43,14 @@ class Trace(ABC):
     def init(self, size: int, params: Any) -> Memory:
         """G = 0, for a state of `size` numbers and the given parameters."""
 
+    def begin(self, cell: Cell, params: Any) -> Memory:
+        """`init` for a cell: for a trace that keeps only what the cell's structure tells it to."""
+        return self.init(cell.size, params)
+
+    def ignores(self, cell: Cell) -> str:
+        """What is left out of G on purpose, in words, for a trace that is biased; else nothing."""
+        return ""
+
     def draws(self, size: int, params: Any) -> Draws:
         """The noise that one step needs; none by default."""
         return ()

@@ -44,12 +44,7 @@ class KF(Trace):
 
     def check(self, cell: Cell) -> None:
         """Weights must be visible as linear maps."""
-        if not isinstance(cell, LinearCell):
-            raise TypeError(
-                "Kronecker factors need a cell whose weights enter as z = feats @ W (a UnitCell or "
-                f"another LinearCell), got {type(cell).__name__}, whose step is opaque; use uoro, "
-                "rtrl or tbptt, which take any cell, or write the step with visible linear maps"
-            )
+        needs_linear_maps(cell)
 
     def init(self, size: int, params: Any) -> dict[str, Pair]:
         """`0 ⊗ 0`: exact, no noise."""
@@ -126,6 +121,16 @@ class KF(Trace):
             norms = jnp.sqrt(jnp.sum(u**2) * jnp.sum(g.feats**2) * jnp.sum(HA**2) * g.M.norm2())
             total = total + 2 * (norms + jnp.dot(u, g.feats) * g.M.inner(HA))
         return total
+
+
+def needs_linear_maps(cell: Cell) -> None:
+    """Raise TypeError for a cell that has no Kronecker factors."""
+    if not isinstance(cell, LinearCell):
+        raise TypeError(
+            "Kronecker factors need a cell whose weights enter as z = feats @ W (a UnitCell or "
+            f"another LinearCell), got {type(cell).__name__}, whose step is opaque; use uoro, "
+            "rtrl or tbptt, which take any cell, or write the step with visible linear maps"
+        )
 
 
 def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:

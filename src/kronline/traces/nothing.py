@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from kronline.cells.base import Cell
 from kronline.grads import Grads
 from kronline.jacobians import Lin
 from kronline.noise import Noise
@@ -14,6 +15,10 @@ from kronline.traces.base import Memory, Steps, Trace
 @dataclass(frozen=True)
 class Nothing(Trace):
     """`G ≈ 0`: biased, by all that lies before the window."""
+
+    def ignores(self, cell: Cell) -> str:
+        """The past."""
+        return "all that lies before the window"
 
     def init(self, size: int, params: Any) -> Memory:
         """No memory."""

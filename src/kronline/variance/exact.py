@@ -4,6 +4,7 @@ One time costs O(t n²), where RTRL would cost O(t n⁴). Times differ only in t
 forward pass is made once for all of them, and the passes back are taken side by side.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from kronline.cells.base import LinearCell
 from kronline.grads import written_out
 from kronline.online import Model, Params, Segment, exact_segment
 
-BYTES = 1 << 29  # about what the passes back may take at once
+BYTES = 1 << 30  # about what the passes back may take at once
 
 
 def gradients(
@@ -36,17 +37,26 @@ def gradients(
         model: cell and readout.
         params: where the gradient is taken.
         text: symbols; reading starts at the first, from the zero state.
-        times: at which times, each >= loss_steps and below the text's length.
+        times: growing, each >= loss_steps and below the text's length.
         loss_steps: how many losses are summed.
     """
-    steps = max(times)
-    width = max(1, min(len(times), BYTES // _bytes(model, steps)))
-    groups = math.ceil(len(times) / width)
-    width = math.ceil(len(times) / groups)
-    ends = np.resize(np.asarray(times, np.int32), (groups, width))  # the last is filled up
-    piece = jnp.asarray(text[: steps + 1], jnp.int32)
-    parts = [_some(model, params, piece, jnp.asarray(group), loss_steps) for group in ends]
-    return jax.tree.map(lambda *some: np.concatenate(some)[: len(times)], *parts)
+    parts = []
+    for steps, some in itertools.groupby(times, partial(_length, max(times))):
+        piece, ends = jnp.asarray(text[: steps + 1], jnp.int32), np.array(list(some), np.int32)
+        groups = math.ceil(len(ends) * _bytes(model, steps) / BYTES)
+        wide = np.resize(ends, (groups, math.ceil(len(ends) / groups)))  # the last is filled up
+        found = [_some(model, params, piece, jnp.asarray(group), loss_steps) for group in wide]
+        parts.append(jax.tree.map(lambda a: a[: len(ends)], _joined(found)))  # noqa: B023
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *a: np.concatenate(a), *parts)
+
+
+def _length(longest: int, t: int) -> int:
+    """Of the prefix that is gone through for a time t: one of a few, so that few are compiled."""
+    return longest if longest // 8 < t else _length(longest // 8, t)
 
 
 @partial(jax.jit, static_argnums=(0, 4))

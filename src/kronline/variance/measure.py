@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 from kronline.learner import Learner, State
 from kronline.online import Online, Params
 
+Tick = Callable[[int], None]  # told how many steps times lanes were done since it was last called
 BYTES = 1 << 28  # of traces that are worked on at once, unless a single one has more
 BLOCK = 64  # times are spread so that most stretches between them are whole blocks of this
 
@@ -59,7 +60,8 @@ def measure(
     draws: int,
     *,
     loss_steps: int = 1,
-    tick: Callable[[int], None] = lambda steps: None,
+    blocks: bool = True,
+    tick: Tick = lambda done: None,
 ) -> Found:
     """Estimates of the gradient of L_t beside the exact one, at growing times t.
 
@@ -72,13 +74,26 @@ def measure(
         key: of the noise (and of the estimator's own parameters, if it has any).
         draws: independent repetitions.
         loss_steps: how many losses are summed, those up to t.
-        tick: called with the number of steps and lanes that were done since it was last called.
+        blocks: push over many steps at once, where the trace can; programs for that take longer to
+            compile, and pay where traces are large or the way is long.
+        tick: for progress.
     """
     most = max(1, BYTES // max(1, lane_bytes(learner)))
     lanes = max(d for d in range(1, min(draws, most) + 1) if draws % d == 0)
-    part = partial(_group, learner, params, jnp.asarray(text, jnp.int32), times, exact)
+    pushers = _pushers(learner, blocks)
+    symbols = jnp.asarray(text, jnp.int32)
     parts = [
-        part(jax.random.fold_in(key, i), lanes, loss_steps, tick) for i in range(draws // lanes)
+        _group(
+            learner,
+            pushers,
+            _start(learner, params, jax.random.fold_in(key, i), lanes),
+            symbols,
+            times,
+            exact,
+            loss_steps,
+            tick,
+        )
+        for i in range(draws // lanes)
     ]
     return Found(*(np.concatenate(some, axis=1) for some in zip(*parts, strict=True)))
 
@@ -89,25 +104,29 @@ def lane_bytes(learner: Learner) -> int:
     return sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(shapes))
 
 
+def _start(learner: Learner, params: Params, key: Key[Array, ""], lanes: int) -> State:
+    """All lanes at the beginning of the text."""
+    like = jax.eval_shape(lambda: learner.init(key, 1).params.estimator)
+    own = learner.init(key).params.estimator if jax.tree.leaves(like) else like
+    params = jax.tree.map(jnp.array, params)  # a copy, since the state's memory is worked in
+    return learner.start(params._replace(estimator=own), key, lanes)
+
+
 def _group(
     learner: Learner,
-    params: Params,
+    pushers: dict[int, Learner],
+    state: State,
     text: Int[Array, " characters"],
     times: Sequence[int],
     exact: Any,
-    key: Key[Array, ""],
-    lanes: int,
     loss_steps: int,
-    tick: Callable[[int], None],
+    tick: Tick,
 ) -> Found:
     """Some of the draws, side by side."""
     span = learner.estimator.span
     assert span is not None
     seen = math.ceil(loss_steps / span) * span  # steps that a look takes
-    state = learner.init(key, lanes)
-    own = jax.tree.map(jnp.array, params)  # a copy, since the state's memory is worked in
-    state = state._replace(params=own._replace(estimator=state.params.estimator))
-    pushers, at, found = _pushers(learner), 0, []
+    lanes, at, found = state.s.shape[0], 0, []
     for i, t in enumerate(times):
         for block, pusher in pushers.items():
             count = (t - seen - at) // block
@@ -121,14 +140,15 @@ def _group(
     return Found(*(np.asarray(some) for some in map(jnp.stack, zip(*found, strict=True))))
 
 
-def _pushers(learner: Learner) -> dict[int, Learner]:
+def _pushers(learner: Learner, blocks: bool) -> dict[int, Learner]:
     """How many steps can be pushed over at once, and by which learner; the largest first."""
     estimator = learner.estimator
     if not isinstance(estimator, Online) or estimator.window not in (None, 1):
         assert estimator.span is not None
         return {estimator.span: learner}
-    blocks = [2**i for i in range(estimator.trace.block.bit_length())][:0:-1]
-    larger = {b: replace(learner, estimator=replace(estimator, window=b)) for b in blocks}
+    most = estimator.trace.block if blocks else 1
+    sizes = [2**i for i in range(most.bit_length() - 1, 1, -1)]  # 64, 32, ... 4
+    larger = {b: replace(learner, estimator=replace(estimator, window=b)) for b in sizes}
     return larger | {1: learner}
 
 

@@ -1,0 +1,201 @@
+"""The work, unit by unit, in a fixed order: what each needs follows from the seed alone."""
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from jaxtyping import Array, Key
+
+from kronline import names
+from kronline.errors import UsageError
+from kronline.learner import Learner
+from kronline.methods import tbptt
+from kronline.online import Model, Online, Params
+from kronline.readout import softmax
+from kronline.tasks import corpus
+from kronline.tasks.corpus import Corpus
+from kronline.traces import UORO, Nothing
+from kronline.variance import exact
+from kronline.variance.measure import Found, Tick, lane_bytes, log_spaced, measure
+from kronline.variance.settings import Variance, estimator
+from kronline.variance.trained import trained
+
+BLOCKS_PAY = 10**11  # bytes of traces, above which pushing in blocks is worth its compiling
+COMPILING = 4_000_000  # microseconds, of the programs for one estimator and size
+STILL = optax.identity()  # nothing is learnt; one object, so that learners are equal
+
+
+class Unit(NamedTuple):
+    """One network and one estimator, with all draws and times: done as a whole, or not at all."""
+
+    experiment: str
+    estimator: str  # as it was written
+    n: int
+    network: int
+    times: tuple[int, ...]
+    draws: int
+
+    def lines(self, found: Found) -> list[dict[str, Any]]:
+        """As they go into metrics.jsonl, one a time."""
+        rows = zip(self.times, found.cosine, found.error, strict=True)
+        return [self.head(t) | {"cosine": _short(c), "error": _short(e)} for t, c, e in rows]
+
+    def head(self, t: int) -> dict[str, Any]:
+        """Which line it is."""
+        return {
+            "experiment": self.experiment,
+            "estimator": self.estimator,
+            "n": self.n,
+            "network": self.network,
+            "t": t,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All of it."""
+
+    settings: Variance
+    corpus: Corpus
+    learners: dict[tuple[str, int], Learner]  # by estimator and size
+    units: tuple[Unit, ...]
+    params: Params | None  # of a trained network; None: each is drawn
+
+    def run(self, unit: Unit, tick: Tick) -> Found:
+        """One unit."""
+        s, learner, text = self.settings, self.learners[unit.estimator, unit.n], self.corpus.train
+        key = _network_key(s.seed, unit)
+        params = fresh(learner, key) if self.params is None else self.params
+        model = Model(learner.cell, learner.readout)
+        true = exact.gradients(model, params, text, unit.times, s.loss_steps)
+        # noise of its own for every unit
+        key = jax.random.fold_in(key, ("time", "units").index(unit.experiment))
+        key = jax.random.fold_in(key, zlib.crc32(unit.estimator.encode()))
+        parts = (learner, params, text, unit.times, true, key, unit.draws)
+        blocks = self._bytes(unit) > BLOCKS_PAY
+        return measure(*parts, loss_steps=s.loss_steps, blocks=blocks, tick=tick)
+
+    def _bytes(self, unit: Unit) -> int:
+        """That are gone through for this unit and the other networks of the same size."""
+        steps = unit.draws * unit.times[-1] * _networks(self.settings, unit.experiment)
+        return steps * lane_bytes(self.learners[unit.estimator, unit.n])
+
+    def cost(self, unit: Unit) -> tuple[int, float]:
+        """About the microseconds to compile a unit's programs, and for each step and lane of it."""
+        learner = self.learners[unit.estimator, unit.n]
+        return 0 if unit.network else COMPILING, _weight(learner, unit.n)
+
+    def about(self) -> dict[str, Any]:
+        """What a run writes down besides its configuration."""
+        learner = self.learners[self.units[0].estimator, self.units[0].n]
+        shapes = jax.eval_shape(lambda: fresh(learner, jax.random.key(0)))
+        count = sum(math.prod(a.shape) for a in jax.tree.leaves(shapes))
+        return {"parameters": count, "data": self.corpus.about()}
+
+
+def fresh(learner: Learner, key: Key[Array, ""]) -> Params:
+    """An untrained network: the same for all estimators."""
+    return replace(learner, estimator=tbptt(1)).init(key).params
+
+
+def _network_key(seed: int, unit: Unit) -> Key[Array, ""]:
+    """The same network for all estimators, and in both experiments."""
+    key = jax.random.fold_in(jax.random.key(seed), unit.n)
+    return jax.random.fold_in(key, unit.network)
+
+
+def make(settings: Variance) -> Plan:
+    """The plan for a configuration; whatever is wrong with it is found here."""
+    s = settings
+    params: Params | None = None
+    if s.run is None:
+        text = corpus.read(s.data)
+        symbols = len(text.symbols)
+        base = {n: _learner(s.cell, n, symbols) for n in _sizes(s)}
+    else:
+        learner, params, text = trained(s.run, s.data)
+        n = int(getattr(learner.cell, "hidden", learner.cell.size))
+        base = {n: Learner(learner.cell, learner.readout, tbptt(1), STILL, dtype=learner.dtype)}
+    learners = {(e, n): _with(base[n], e, n) for e in s.estimators for n in base}
+    span = math.lcm(*(x.estimator.span or 1 for x in learners.values()))
+    times = {e: _times(s, e, span) for e in s.experiments}
+    needed = max(t[-1] for t in times.values()) + 1
+    if len(text.train) < needed:
+        raise UsageError(
+            f"{text.name}: needed {needed:,} characters to read and predict, got "
+            f"{len(text.train):,}; ask for fewer --characters and --steps, or give a longer text"
+        )
+    units = [
+        Unit(experiment, e, n, network, times[experiment], _draws(s, experiment, learners[e, n]))
+        for e in s.estimators
+        for experiment in s.experiments
+        for n in ((s.hidden if s.run is None else n,) if experiment == "time" else sorted(s.units))
+        for network in range(_networks(s, experiment))
+    ]
+    return Plan(s, text, learners, tuple(units), params)
+
+
+def _sizes(s: Variance) -> list[int]:
+    time = {s.hidden} if "time" in s.experiments else set()
+    return sorted(time | (set(s.units) if "units" in s.experiments else set()))
+
+
+def _learner(cell: str, n: int, symbols: int) -> Learner:
+    made = names.parse(cell, names.CELLS, "cell", n, symbols)
+    try:
+        return Learner(made, softmax(symbols), tbptt(1), STILL)
+    except (TypeError, ValueError) as e:
+        raise UsageError(str(e)) from e
+
+
+def _with(learner: Learner, text: str, n: int) -> Learner:
+    try:
+        return replace(learner, estimator=estimator(text, n))
+    except TypeError as e:
+        raise UsageError(f"estimator {text!r}: {e}") from e
+
+
+def _times(s: Variance, experiment: str, span: int) -> tuple[int, ...]:
+    """At which times the estimates are looked at; all windows end there."""
+    if experiment == "units":
+        return (math.ceil(max(s.steps, s.loss_steps) / span) * span,)
+    first = math.ceil(s.loss_steps / span) * span
+    if s.characters < first:
+        raise UsageError(
+            f"characters must be at least {first}, the first time at which all windows and "
+            f"loss_steps end, got {s.characters}"
+        )
+    return log_spaced(s.characters, s.times, span, s.loss_steps)
+
+
+def _networks(s: Variance, experiment: str) -> int:
+    if s.run is not None:
+        return 1
+    return s.networks if experiment == "time" else s.units_networks
+
+
+def _draws(s: Variance, experiment: str, learner: Learner) -> int:
+    if experiment == "units":
+        return s.units_draws
+    averaged = (
+        isinstance(learner.estimator, Online) and getattr(learner.estimator.trace, "copies", 1) > 1
+    )
+    return s.avg_draws if averaged and s.avg_draws else s.draws
+
+
+def _weight(learner: Learner, n: int) -> float:
+    """About the time of a step and lane, in microseconds on two cores."""
+    trace = learner.estimator.trace if isinstance(learner.estimator, Online) else None
+    numbers = lane_bytes(learner) / 4
+    # products H·(a trace) are n operations a number; UORO reads and writes each of them
+    times = 40 if isinstance(trace, UORO) else 0 if isinstance(trace, Nothing) else 2 * n
+    return 5 + numbers * times / 2e5
+
+
+def _short(values: Sequence[Any]) -> list[float]:
+    """Float32, in six digits: what is beyond them is rounding."""
+    return [float(f"{float(v):.6g}") for v in values]
