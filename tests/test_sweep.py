@@ -1,8 +1,10 @@
 """Sweeps: the grid is trained once, whatever interrupts it, and summed up as the rule says."""
 
 import json
+import os
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,12 +17,12 @@ from running import SMALL, command, process
 
 RATES = (0.03, 0.003)
 METHODS = {"kf_rtrl": "KF-RTRL", "tbptt(5)": "TBPTT-5"}
-STEPS = 1500
+STEPS = 800
 
 
 def words(out, estimators=tuple(METHODS), rates=RATES, seeds=(0, 1)):
     # the curriculum grows soon, so that there is something to compare
-    easy = ["--threshold", "1.0", "--restart", "1.1", "--smoothing", "0.9"]
+    easy = ["--threshold", 0.45, "--restart", 0.7, "--smoothing", 0.98]
     grid = ["--estimators", *estimators, "--rates", *rates, "--seeds", *seeds, "--workers", 2]
     return ["sweep", "copy", *SMALL, *easy, "--steps", STEPS, *grid, "--out", out, "--json"]
 
@@ -34,16 +36,28 @@ def at_work(out):
     return [r for r in runs_in(out).values() if newest(r) and folder.in_use(r)]
 
 
+@pytest.fixture(autouse=True)
+def compiled_alike(monkeypatch):
+    """The processes that are started from here."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     """A sweep that was stopped by SIGTERM, and started again; what it printed at the end."""
     out = tmp_path_factory.mktemp("sweep") / "it"
     with (out.parent / "log").open("wb") as log:
         first = process(*words(out), stdout=log, stderr=log)
-        while len(at_work(out)) < 2:
+        while not at_work(out):
             assert first.poll() is None, (out.parent / "log").read_text()
-            time.sleep(0.01)
+            time.sleep(0.001)
+        held = [int((run / "lock").read_text()) for run in at_work(out)]
+        for pid in held:  # so that they do not end before they are told to stop
+            os.kill(pid, signal.SIGSTOP)
         first.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        for pid in held:
+            os.kill(pid, signal.SIGCONT)
         assert first.wait(60) == 143
     stopped = {}
     for name, run in runs_in(out).items():
@@ -142,9 +156,7 @@ def test_started_again_it_trains_what_is_new_only(swept, capsys):
     assert command(*words(out)) == 0
     assert json.loads(capsys.readouterr().out) == result
     assert files(out) == before
-    # one more seed, and a rate at which it diverges
-    more = ["--optimiser", "adam"]
-    assert command(*words(out, ["kf_rtrl"], [RATES[0]], (0, 1, 2)), *more) == 0
+    assert command(*words(out, ["kf_rtrl"], [RATES[0]], (0, 1, 2))) == 0
     now = json.loads(capsys.readouterr().out)
     assert [r["seeds"] for r in now["tried"]] == [[0, 1, 2]]
     after = files(out)
@@ -162,10 +174,9 @@ def test_a_member_of_other_settings_is_refused(swept, capsys):
     assert files(out) == before
 
 
-def test_what_diverges_or_fails_is_reported(tmp_path, capsys):
-    """Of three members one diverges and one cannot be; the sweep goes on."""
+def test_what_diverges_is_reported_and_not_picked(tmp_path, capsys):
     args = [*SMALL, "--steps", 40, "--optimiser", "sgd", "--seeds", 0, "--out", tmp_path / "it"]
-    rates = ["--rates", "0.1", "1e30", "--estimators", "kf_rtrl", "--vary", "cell=RHN"]
+    rates = ["--rates", "0.1", "1e30", "--estimators", "kf_rtrl"]
     assert command("sweep", "copy", *args, *rates, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     states = {r["rate"]: r["states"] for r in result["tried"]}
@@ -177,6 +188,21 @@ def test_what_diverges_or_fails_is_reported(tmp_path, capsys):
     assert "1 diverged" in shown
     assert "10⁻¹ *" in shown
     assert files(tmp_path / "it") == before
+
+
+def test_what_fails_is_reported_and_tried_again(tmp_path, capsys, monkeypatch):
+    own = tmp_path / "own.py"
+    own.write_text("from kronline import Tanh\nimport sys\nif sys.argv[0] != 'x': 1 / 0\n")
+    monkeypatch.setattr("sys.argv", ["x"])  # fine for the sweep, not for its members
+    args = [*SMALL, "--steps", 20, "--cell", f"{own}:Tanh", "--rates", 0.1, "--seeds", 0]
+    words_ = ["sweep", "copy", *args, "--estimators", "uoro", "--out", tmp_path / "it"]
+    assert command(*words_) == 1
+    shown = capsys.readouterr().out
+    assert "failed" in shown
+    assert "ZeroDivisionError" in shown
+    own.write_text("from kronline import Tanh\n")
+    assert command(*words_) == 0
+    assert "failed" not in capsys.readouterr().out
 
 
 # -- the rule, on runs made up for it --------------------------------------------------------------
@@ -251,7 +277,7 @@ def test_the_papers_grid(tmp_path):
 def test_more_axes(tmp_path):
     base = CopySweep(estimators=("kf_rtrl",), rates=(0.1,), seeds=(0, 0))
     vary = ("hidden=8,16", "cell=RHN,LSTM", "clip=1,none")
-    found = sweep.members(config.dataclasses.replace(base, vary=vary), tmp_path)
+    found = sweep.members(replace(base, vary=vary), tmp_path)
     assert len(found) == 8  # the seed that is named twice is trained once
     got = {(m.settings.hidden, m.settings.cell, m.settings.clip) for m in found}
     assert got == {(h, c, k) for h in (8, 16) for c in ("RHN", "LSTM") for k in (1.0, None)}
@@ -262,11 +288,11 @@ def test_more_axes(tmp_path):
         ("hidden=large", "hidden needs int"),
     ]:
         with pytest.raises(UsageError, match=message):
-            sweep.members(config.dataclasses.replace(base, vary=(wrong,)), tmp_path)
+            sweep.members(replace(base, vary=(wrong,)), tmp_path)
     with pytest.raises(UsageError, match="rates needs at least one"):
-        sweep.members(config.dataclasses.replace(base, rates=()), tmp_path)
-    close = config.dataclasses.replace(base, rates=(0.1, 0.10001))
-    with pytest.raises(UsageError, match="names of their own: kf_rtrl-rate0.1-seed0"):
+        sweep.members(replace(base, rates=()), tmp_path)
+    close = replace(base, rates=(0.1, 0.10001))
+    with pytest.raises(UsageError, match=r"names of their own: kf_rtrl-rate0\.1-seed0"):
         sweep.members(close, tmp_path)
 
 

@@ -8,6 +8,7 @@
 from kronline._version import __version__
 from kronline.cells import (
     GRU,
+    LIF,
     LSTM,
     RHN,
     Cell,
@@ -19,6 +20,7 @@ from kronline.cells import (
     Opaque,
     Orthogonal,
     ResetBeforeGRU,
+    Spectral,
     Stack,
     Tanh,
     UnitCell,
@@ -30,10 +32,15 @@ from kronline.learner import Learner, Out, State
 from kronline.methods import (
     artbp,
     bptt,
+    dni,
+    immediate,
     kf_rtrl,
+    reservoir,
     reverse_kf,
+    rflo,
     rolling_tbptt,
     rtrl,
+    snap,
     tbptt,
     uoro,
 )
@@ -42,13 +49,15 @@ from kronline.online import Estimator, Online, Params
 from kronline.readout import Readout, linear, softmax
 from kronline.rolling import Rolling
 from kronline.save import load, save
-from kronline.traces import KF, UORO, Average, Exact, Nothing, ReverseKF, Trace
+from kronline.traces import KF, RFLO, UORO, Average, Exact, Nothing, ReverseKF, SnAp, Trace
 from kronline.verifier import verify
 
 __all__ = [
     "GRU",
     "KF",
+    "LIF",
     "LSTM",
+    "RFLO",
     "RHN",
     "UORO",
     "Average",
@@ -74,6 +83,8 @@ __all__ = [
     "ReverseKF",
     "Rolling",
     "Shard",
+    "SnAp",
+    "Spectral",
     "Stack",
     "State",
     "Tanh",
@@ -84,14 +95,19 @@ __all__ = [
     "__version__",
     "artbp",
     "bptt",
+    "dni",
     "gate_bias",
+    "immediate",
     "kf_rtrl",
     "linear",
     "load",
+    "reservoir",
     "reverse_kf",
+    "rflo",
     "rolling_tbptt",
     "rtrl",
     "save",
+    "snap",
     "softmax",
     "tbptt",
     "uoro",

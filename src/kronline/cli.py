@@ -15,7 +15,7 @@ import jax
 import tyro
 from rich.console import Console
 
-from kronline import bench, demo, names, native
+from kronline import bench, demo, names, native, variance
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
@@ -118,6 +118,7 @@ TASKS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
     "sweep": (SWEEP, {"copy": CopySweep, "text": TextSweep}, sweep.main),
 }
 PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "variance": (variance.Variance, variance.main),
     "resume": (command.Resume, command.resume),
     "list": (command.List, command.list_),
     "sample": (sample.Sample, sample.main),
@@ -147,7 +148,10 @@ def _commands(argv: Sequence[str]) -> Any:
     for name, (cls, _) in PLAIN.items():
         # the first line in the list of commands, all of it in the command's own --help
         line = None if name in argv[:1] else (cls.__doc__ or "").splitlines()[0]
-        found.append(Annotated[cls, tyro.conf.subcommand(name, description=line)])
+        options: dict[str, Any] = {"description": line}
+        if hasattr(cls, "KIND"):
+            options["default"] = config.start(cls, name, argv if name in argv[:1] else [])
+        found.append(Annotated[cls, tyro.conf.subcommand(name, **options)])
     return functools.reduce(operator.or_, found)
 
 

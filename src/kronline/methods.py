@@ -5,18 +5,25 @@ Every docstring says what the method ignores, what it costs, and where it comes 
 
 from dataclasses import dataclass
 
+from kronline.dni import DNI
 from kronline.errors import whole_number
 from kronline.online import Online
+from kronline.reservoir import Reservoir
 from kronline.rolling import Rolling
-from kronline.traces import KF, UORO, Average, Exact, Nothing, ReverseKF, Trace
+from kronline.traces import KF, RFLO, UORO, Average, Exact, Nothing, ReverseKF, SnAp, Trace
 
 __all__ = [
     "artbp",
     "bptt",
+    "dni",
+    "immediate",
     "kf_rtrl",
+    "reservoir",
     "reverse_kf",
+    "rflo",
     "rolling_tbptt",
     "rtrl",
+    "snap",
     "tbptt",
     "uoro",
 ]
@@ -167,3 +174,80 @@ def reverse_kf(window: int | None = None) -> Online:
     Recurrent Neural Networks, JMLR 2020 (R-KF-RTRL).
     """
     return _Named(ReverseKF(), window, f"reverse_kf({_window_suffix(window)})")
+
+
+def snap(order: int = 1, window: int | None = None) -> Online:
+    """SnAp-n: RTRL for those entries of G that a weight reaches within n steps.
+
+    Ignores what a weight does to all other states: biased, without noise. SnAp-1 on a unit-wise
+    cell keeps the slots of the weight's own unit, for O(|θ|) time and memory a slot. Where all
+    recurrent weights exist, SnAp-2 keeps everything and is RTRL, at RTRL's price; with masked
+    weights it is cheaper. Every cell whose weights enter as linear maps (`traces/snap.py` says
+    what is kept for each kind).
+
+    Args:
+        order: n.
+        window: None as published: the gradient is read from the masked G. k >= 1: the last k steps
+            are exact, and the masked G stands for what lies before.
+
+    Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent Learning,
+    2020.
+    """
+    parts = [str(order)] + [_window_suffix(window)] * (window is not None)
+    return _Named(SnAp(order), window, f"snap({', '.join(parts)})")
+
+
+def rflo(window: int | None = None) -> Online:
+    """RFLO: only what a unit remembers by itself, `e ← E e + D ĥ`; the traces of e-prop.
+
+    Ignores all that flows through recurrent weights: biased, without noise. For unit-wise cells;
+    O(|θ|) time and memory a slot. On a plain tanh network it equals `immediate()`.
+
+    Args:
+        window: None as published. k >= 1: the last k steps are exact.
+
+    Reference: Murray, Local online learning in recurrent networks with random feedback, eLife 2019
+    (whose random feedback weights are not used here: δ is the loss's own).
+    """
+    return _Named(RFLO(), window, f"rflo({_window_suffix(window)})")
+
+
+def immediate() -> Online:
+    """`G = F`: the newest step alone, the same as `tbptt(1)`.
+
+    Ignores all of the past: the cheapest gradient that there is, O(|θ|) a step for all lanes in one
+    product. What a method must beat to be worth its cost. Any cell.
+    """
+    return _Named(Nothing(), 1, "immediate()")
+
+
+def dni(k: int = 5) -> DNI:
+    """Synthetic gradients: TBPTT-k, continued by a learnt affine map from state to future gradient.
+
+    Ignores what such a map cannot tell: biased, without noise, and as good as the map is by then,
+    which learns from its own guess k steps later (bootstrapping). Any cell. Costs what `tbptt(k)`
+    does and O(N²) a segment for the map, whose N (N + 1) parameters all lanes share.
+
+    Args:
+        k: the steps of a segment; updates come every k steps.
+
+    Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients, 2017.
+    """
+    return DNI(k)
+
+
+def reservoir(spectral_radius: float | None = 0.9, input_scale: float = 1.0) -> Reservoir:
+    """Fixed recurrent weights: only the readout learns (echo state network, liquid state machine).
+
+    Ignores the cell's whole gradient; costs a forward pass. Any cell; with `LIF` it is a liquid
+    state machine.
+
+    Args:
+        spectral_radius: of each gate's recurrent weights, drawn at the start in place of the cell's
+            own initialisation; None: as the cell's own.
+        input_scale: the standard deviation of the weights of inputs, where they are drawn.
+
+    References: Jaeger, The "echo state" approach to analysing and training recurrent neural
+    networks, 2001; Maass, Natschläger & Markram, Real-time computing without stable states, 2002.
+    """
+    return Reservoir(spectral_radius, input_scale)

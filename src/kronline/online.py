@@ -84,7 +84,7 @@ class Estimator(ABC):
         return ""
 
     def init_cell(self, key: Array, cell: Cell, dtype: Any) -> Any:
-        """The cell's parameters at the start: as the cell says, unless the estimator knows better."""
+        """The cell's parameters at the start: as the cell says, unless replaced."""
         return cell.init(key, dtype)
 
     def allowed(self, updates: Params) -> Params:

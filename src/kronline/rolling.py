@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kronline import grads as gr
-from kronline.cells.base import LinearCell, State
+from kronline.cells.base import Cell, LinearCell, State
 from kronline.errors import whole_numbers
 from kronline.grads import Grads, Outer
 from kronline.lanes import largest
@@ -86,6 +86,10 @@ class Rolling(Estimator):
     def span(self) -> int:
         """Steps between gradients."""
         return self.every
+
+    def ignores(self, cell: Cell) -> str:
+        """What is older."""
+        return f"all that lies more than {self.horizon - 1} steps before the losses"
 
     def init(self, model: Model, params: Params) -> Past:
         """Nothing was seen."""

@@ -78,8 +78,8 @@ class Spectral:
     Each gate's square block for each slot that it reads gets the radius (the largest |eigenvalue|);
     weights that do not exist count as zero. Inputs are N(0, inputs²), biases zero.
 
-    Reference: Jaeger, The "echo state" approach to analysing and training recurrent neural networks,
-    2001.
+    Reference: Jaeger, The "echo state" approach to analysing and training recurrent neural
+    networks, 2001.
     """
 
     radius: float = 0.9
@@ -101,12 +101,13 @@ class Spectral:
         W = jax.random.normal(key, w.shape, dtype)
         if w.mask is not None:
             W = W * jnp.asarray(w.mask, dtype)
-        end = w.recurrent + w.inputs
-        blocks = W[: w.recurrent].reshape(-1, w.units, len(w.gates), w.units)
-        radius = jnp.abs(jnp.linalg.eigvals(blocks.swapaxes(1, 2))).max(-1, initial=0)
-        scale = self.radius / jnp.where(radius > 0, radius, 1)  # (slots, gates)
-        scaled = (blocks * scale[:, None, :, None]).reshape(w.recurrent, *w.shape[1:])
-        return W.at[: w.recurrent].set(scaled).at[w.recurrent : end].multiply(self.inputs).at[end:].set(0)
+        recurrent, inputs, bias = jnp.split(W, [w.recurrent, w.recurrent + w.inputs])
+        if w.recurrent:
+            blocks = recurrent.reshape(-1, w.units, len(w.gates), w.units)
+            radius = jnp.abs(jnp.linalg.eigvals(blocks.swapaxes(1, 2))).max(-1)  # (slots, gates)
+            scale = self.radius / jnp.where(radius > 0, radius, 1)
+            recurrent = (blocks * scale[:, None, :, None]).reshape(recurrent.shape)
+        return jnp.concatenate([recurrent, self.inputs * inputs, jnp.zeros_like(bias)])
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ class LIF(UnitCell):
         threshold: ϑ.
         sharpness: of the surrogate derivative.
 
-    Reference: Neftci, Mostafa & Zenke, Surrogate gradient learning in spiking neural networks, 2019;
-    the derivative is that of Zenke & Ganguli, SuperSpike, 2018.
+    References: Neftci, Mostafa & Zenke, Surrogate gradient learning in spiking neural networks,
+    2019; the derivative is that of Zenke & Ganguli, SuperSpike, 2018.
     """
 
     leak: float = 0.1

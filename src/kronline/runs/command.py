@@ -62,7 +62,7 @@ def resume(args: Resume) -> int:
     if run.kind == "variance":
         from kronline import variance  # noqa: PLC0415
 
-        return variance.continue_(args.run)
+        return variance.continue_(args.run, args.data, as_json=args.json)
     if run.kind not in KINDS:
         raise UsageError(f"{args.run} is a run of {run.kind!r}, which is not trained")
     if run.state == "finished":

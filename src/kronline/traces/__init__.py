@@ -10,4 +10,15 @@ from kronline.traces.rflo import RFLO
 from kronline.traces.snap import SnAp
 from kronline.traces.uoro import UORO
 
-__all__ = ["KF", "UORO", "Average", "Exact", "Nothing", "ReverseKF", "Steps", "Trace"]
+__all__ = [
+    "KF",
+    "RFLO",
+    "UORO",
+    "Average",
+    "Exact",
+    "Nothing",
+    "ReverseKF",
+    "SnAp",
+    "Steps",
+    "Trace",
+]

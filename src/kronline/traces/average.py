@@ -42,10 +42,17 @@ class Average(Trace):
         """As the trace says."""
         self.trace.check(cell)
 
+    def ignores(self, cell: Cell) -> str:
+        """As the trace says."""
+        return self.trace.ignores(cell)
+
     def init(self, size: int, params: Any) -> Memory:
         """The trace's memory, with a leading axis of copies."""
-        empty = self.trace.init(size, params)
-        return jax.tree.map(lambda a: jnp.broadcast_to(a, (self.copies, *a.shape)), empty)
+        return self._copied(self.trace.init(size, params))
+
+    def begin(self, cell: Cell, params: Any) -> Memory:
+        """The same."""
+        return self._copied(self.trace.begin(cell, params))
 
     def draws(self, size: int, params: Any) -> Draws:
         """For every copy its own."""
@@ -92,6 +99,9 @@ class Average(Trace):
         """`Σ Var_i / r²`, where one copy's is known."""
         each = jax.vmap(lambda m: self.trace.variance(m, lin))(memory)
         return None if each is None else jnp.sum(each) / self.copies**2
+
+    def _copied(self, memory: Memory) -> Memory:
+        return jax.tree.map(lambda a: jnp.broadcast_to(a, (self.copies, *a.shape)), memory)
 
     def _mean(self, grads: Grads) -> Grads:
         return gr.scaled(gr.side_by_side(grads), 1 / self.copies)

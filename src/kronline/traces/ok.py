@@ -139,6 +139,7 @@ def _balanced(
     s = jnp.where(alive, (jnp.where(alive, nb, 1) / jnp.where(alive, nu, 1)) ** 0.25, 0)
     back = jnp.where(alive, 1 / jnp.where(alive, s, 1), 0)
     left, right, variance = mix(Gu * jnp.outer(s, s), Gb * jnp.outer(back, back), signs, r)
+    variance = jnp.where(alive.sum() <= r, 0, variance)  # then all are kept
     return Mix(left * s[:, None], right * back[:, None], variance)
 
 

@@ -45,4 +45,4 @@ def step(
 def pull(e: Own, delta: Float[Array, " N"]) -> Float[Array, "m r n"]:
     """`δ·G`."""
     slots = delta.reshape(e.shape[0], e.shape[-1])
-    return sum(d[None, None] * e_a for d, e_a in zip(slots, e, strict=True))  # type: ignore[return-value]
+    return sum(d[None, None] * e_a for d, e_a in zip(slots, e, strict=True))

@@ -49,7 +49,7 @@ class SnAp(Trace):
 
     - Unit-wise cells, n = 1: the slots of the weight's own unit, one number a weight and slot,
       `e_j ← H_jj e_j + D_j ĥ`: O(q |θ|) memory and time; G is never formed. An LSTM keeps dc/dw and
-      dh/dw for the weights of f, i and g; for those of o, dh/dw alone (o moves c only a step later).
+      dh/dw for the weights of f, i and g; for those of o dh/dw alone (c is moved a step later).
     - n = 2 where all recurrent weights exist: everything is reached, and SnAp-2 is RTRL, in what it
       gives and in what it costs. With masked recurrent weights of which each unit has d, a weight
       keeps d entries: O(d |W|) memory and O(d² |W|) time, |W| as if no weight were missing.
@@ -216,9 +216,7 @@ def _full_step(
     return H.mm(G) + group.times(group.M.dense()), ()
 
 
-def entries(
-    H: StateJac, to: Int[Array, "n p 1"], of: Int[Array, "n 1 p"]
-) -> Float[Array, "n p p"]:
+def entries(H: StateJac, to: Int[Array, "n p 1"], of: Int[Array, "n 1 p"]) -> Float[Array, "n p p"]:
     """Some entries `H[to, of]`, without writing all of a unit-wise H out."""
     if not isinstance(H, UnitH):
         return H.dense()[to, of]

@@ -11,6 +11,7 @@ from kronline.cells.base import Cell
 from kronline.errors import UsageError
 from kronline.noise import count, patterns, repeat
 from kronline.online import Estimator, Model
+from kronline.rolling import Rolling
 from kronline.traces import Trace
 from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import Check
@@ -29,7 +30,8 @@ def exact(
     learner = problem.learner(estimator)
     _, grads = learner.gradients(problem.start(learner), **problem.data)
     error = relative(flat(grads, 1), _by_segment(problem, estimator))
-    return [Check("gradient = BPTT, every step", name, estimator.name, error, ROUNDING)]
+    title = f"gradient = BPTT{_window(problem, estimator)}, every step"
+    return [Check(title, name, estimator.name, error, ROUNDING)]
 
 
 def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:
@@ -43,7 +45,7 @@ def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) 
     grads = jax.vmap(lambda z: learner.gradients(state, **problem.data, noise=z)[1])(noise)
     mean = np.tensordot(probs, flat(grads, 2), axes=1)
     error = relative(mean, _by_segment(problem, estimator))
-    title = f"bias of the gradient, {len(probs)} patterns"
+    title = f"bias of the gradient{_window(problem, estimator)}, {len(probs)} patterns"
     return [Check(title, name, estimator.name, error, ROUNDING)]
 
 
@@ -169,11 +171,12 @@ def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
 
 def copies(cell: Cell, one: Estimator, many: Estimator, k: int, name: str) -> list[Check]:
     """k copies: the variance is 1/k of one copy's, by enumeration."""
-    problem = Problem(cell, 2)
-    values = []
+    steps = most_steps(cell, many, high=3 * (many.span or 1))
+    problem, values = Problem(cell, steps), []
     for estimator in (one, many):
         learner = problem.learner(estimator)
-        noise, probs = patterns(repeat(learner.draws(1), 2), AT_MOST)
+        segments = steps // (estimator.span or 1)
+        noise, probs = patterns(repeat(learner.draws(1), segments), AT_MOST)
         values.append(_last_variance(problem, learner, noise, probs, 1))
     error = float(abs(k * values[1] / values[0] - 1))
     title = f"{k} copies: 1/{k} of the variance"
@@ -220,8 +223,18 @@ def _whole_segments(steps: int, estimator: Estimator) -> int:
     return steps if k is None else max(-(-steps // k), 2) * k
 
 
+def _window(problem: Problem, estimator: Estimator) -> str:
+    """What an estimator that forgets on purpose is compared with; nothing for the whole past."""
+    if isinstance(estimator, Rolling) and estimator.horizon < problem.steps:
+        return f" over a window of {estimator.horizon}"
+    return ""
+
+
 def _by_segment(problem: Problem, estimator: Estimator) -> np.ndarray:
     """The exact gradient of each segment: the mean over its steps."""
+    if _window(problem, estimator):
+        assert isinstance(estimator, Rolling)
+        return flat(problem.truncated(estimator.horizon, estimator.every), 1)
     grads = flat(problem.gradients(), 1)
     k = estimator.span or problem.steps
     return grads.reshape(-1, k, grads.shape[-1]).mean(1)

@@ -84,20 +84,42 @@ class Problem:
         grads = jax.jit(jax.jacrev(losses))(self.params)
         return grads._replace(cell=jax.vmap(self.cell.project)(grads.cell))
 
+    def truncated(self, horizon: int, every: int) -> Params:
+        """The mean gradient of `every` losses at a time, (steps/every, ...), through a window.
+
+        It holds the losses' own steps, and the `horizon − 1` before the first of them.
+        """
+        y, weight, t = self.data["y"][:, 0], self.data["weight"][:, 0], jnp.arange(self.steps)
+
+        def block(first: Any) -> Params:
+            def total(params: Params) -> Any:
+                def loss(s: Any, y: Any) -> Any:
+                    return READOUT.loss(READOUT.predict(params.readout, self.cell.output(s)), y)
+
+                states = self._states(params.cell, constant=first - horizon + 1)
+                of_block = (t >= first) & (t < first + every)
+                return jnp.sum(of_block * weight * jax.vmap(loss)(states, y)) / every
+
+            return jax.grad(total)(self.params)
+
+        grads = jax.jit(jax.vmap(block))(jnp.arange(0, self.steps, every))
+        return grads._replace(cell=jax.vmap(self.cell.project)(grads.cell))
+
     @cache  # noqa: B019
     def jacobians(self) -> Any:
         """`G_t = ds_t/dθ` for every t, (steps, N, ...)."""
         return jax.jit(jax.jacrev(self._states))(self.params.cell)
 
-    def _states(self, cell_params: Any) -> Any:
-        """The states after each step, (steps, N)."""
+    def _states(self, cell_params: Any, constant: Any = 0) -> Any:
+        """The states after each step, (steps, N); before step `constant` they are constants."""
 
         def step(s: Any, now: Any) -> Any:
-            x, reset = now
+            x, reset, t = now
+            s = jnp.where(t == constant, jax.lax.stop_gradient(s), s)
             s = self.cell.step(cell_params, jnp.where(reset, jnp.zeros_like(s), s), x)
             return s, s
 
-        now = (self.data["x"][:, 0], self.data["reset"][:, 0])
+        now = (self.data["x"][:, 0], self.data["reset"][:, 0], jnp.arange(self.steps))
         return jax.lax.scan(step, jnp.zeros(self.cell.size), now)[1]
 
 
