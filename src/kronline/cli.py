@@ -136,7 +136,7 @@ def _commands(argv: Sequence[str]) -> Any:
 
     def configured(verb: str, name: str, cls: type) -> Any:
         words = argv if list(argv[:2]) == [verb, name] else []
-        default = config.start(cls, name, words)
+        default: Any = config.start(cls, name, words)
         return Annotated[cls, tyro.conf.subcommand(name, default=default)]
 
     found: list[Any] = []
