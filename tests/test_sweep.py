@@ -174,35 +174,30 @@ def test_a_member_of_other_settings_is_refused(swept, capsys):
     assert files(out) == before
 
 
-def test_what_diverges_is_reported_and_not_picked(tmp_path, capsys):
-    args = [*SMALL, "--steps", 40, "--optimiser", "sgd", "--seeds", 0, "--out", tmp_path / "it"]
-    rates = ["--rates", "0.1", "1e30", "--estimators", "kf_rtrl"]
-    assert command("sweep", "copy", *args, *rates, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    states = {r["rate"]: r["states"] for r in result["tried"]}
-    assert states == {0.1: ["finished"], 1e30: ["diverged"]}
-    assert [b["rate"] for b in result["best"]] == [0.1]
-    before = files(tmp_path / "it")
-    assert command("sweep", "copy", *args, *rates) == 0  # to diverge is a result: not again
-    shown = capsys.readouterr().out
-    assert "1 diverged" in shown
-    assert "10⁻¹ *" in shown
-    assert files(tmp_path / "it") == before
-
-
-def test_what_fails_is_reported_and_tried_again(tmp_path, capsys, monkeypatch):
-    own = tmp_path / "own.py"
-    own.write_text("from kronline import Tanh\nimport sys\nif sys.argv[0] != 'x': 1 / 0\n")
+def test_what_fails_or_diverges_is_reported(tmp_path, capsys, monkeypatch):
+    own, out = tmp_path / "own.py", tmp_path / "it"
+    own.write_text("from kronline import RHN\nimport sys\nif sys.argv[0] != 'x': 1 / 0\n")
     monkeypatch.setattr("sys.argv", ["x"])  # fine for the sweep, not for its members
-    args = [*SMALL, "--steps", 20, "--cell", f"{own}:Tanh", "--rates", 0.1, "--seeds", 0]
-    words_ = ["sweep", "copy", *args, "--estimators", "uoro", "--out", tmp_path / "it"]
+    args = ["--cell", f"{own}:RHN", "--steps", 40, "--optimiser", "sgd", "--estimators", "kf_rtrl"]
+    words_ = ["sweep", "copy", *SMALL, *args, "--seeds", 0, "--out", out, "--rates", 0.1]
     assert command(*words_) == 1
     shown = capsys.readouterr().out
     assert "failed" in shown
     assert "ZeroDivisionError" in shown
-    own.write_text("from kronline import Tanh\n")
-    assert command(*words_) == 0
-    assert "failed" not in capsys.readouterr().out
+    # mended, it is tried again; and another rate diverges
+    own.write_text("from kronline import RHN\n")
+    assert command(*words_, 1e30, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    states = {r["rate"]: r["states"] for r in result["tried"]}
+    assert states == {0.1: ["finished"], 1e30: ["diverged"]}
+    assert [b["rate"] for b in result["best"]] == [0.1]
+    assert result["failed"] == []
+    before = files(out)
+    assert command(*words_, 1e30) == 0  # to diverge is a result: not again
+    shown = capsys.readouterr().out
+    assert "1 diverged" in shown
+    assert "10⁻¹ *" in shown
+    assert files(out) == before
 
 
 # -- the rule, on runs made up for it --------------------------------------------------------------

@@ -4,13 +4,26 @@ Every docstring says what the method ignores, what it costs, and where it comes 
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kronline.dni import DNI
 from kronline.errors import whole_number
 from kronline.online import Online
 from kronline.reservoir import Reservoir
 from kronline.rolling import Rolling
-from kronline.traces import KF, RFLO, UORO, Average, Exact, Nothing, ReverseKF, SnAp, Trace
+from kronline.traces import (
+    KF,
+    OK,
+    RFLO,
+    UORO,
+    Average,
+    Exact,
+    Nothing,
+    ReverseKF,
+    SnAp,
+    Tail,
+    Trace,
+)
 
 __all__ = [
     "artbp",
@@ -18,6 +31,8 @@ __all__ = [
     "dni",
     "immediate",
     "kf_rtrl",
+    "kf_tbptt",
+    "ok",
     "reservoir",
     "reverse_kf",
     "rflo",
@@ -160,6 +175,41 @@ def kf_rtrl(window: int | None = None, copies: int = 1) -> Online:
     return _Named(trace, window, f"kf_rtrl({', '.join(parts)})")
 
 
+def kf_tbptt(k: int = 10, pairs: int = 8, tail: float | Literal["auto"] = 1.0) -> Online:
+    """TBPTT-k made unbiased: a Kronecker-factored trace carries over what lies before the block.
+
+    Exact inside a block, unbiased beyond; `pairs` Kronecker products a weight, merged once a block
+    with the least variance (OK-TBPTT). Costs about half of KF-RTRL for one pair: one product of
+    N × N by N × n a step, and `pairs` products a block. Updates come every k steps. For linear
+    cells. Ours; it combines Williams & Peng's blocks with the optimal Kronecker sum.
+
+    Args:
+        k: the exact window.
+        pairs: how many Kronecker products; more: less noise.
+        tail: the weight of what lies before the block. 1: unbiased; 0: TBPTT-k; "auto": the weight
+            with the least squared error, which gives up unbiasedness for less noise.
+    """
+    k = whole_number("kf_tbptt", "k", k)
+    label = f"kf_tbptt({k}, pairs={pairs}" + (f", tail={tail!r})" if tail != 1.0 else ")")
+    return _Named(Tail(pairs, tail), k, label)
+
+
+def ok(pairs: int = 1, window: int | None = None) -> Online:
+    """The optimal Kronecker sum: KF-RTRL with the least variance that `pairs` products can have.
+
+    Ignores nothing: unbiased for frozen parameters. Costs `pairs` products `H A` a step, O(n³).
+    For linear cells.
+
+    Args:
+        pairs: r; with r = 1 the variance is never above KF-RTRL's.
+        window: as for `kf_rtrl`.
+
+    Reference: Benzing, Gauy, Mujika, Martinsson & Steger, ICML 2019.
+    """
+    more = "" if window is None else f", window={window}"
+    return _Named(OK(pairs), window, f"ok({pairs}{more})")
+
+
 def reverse_kf(window: int | None = None) -> Online:
     """R-KF: a Kronecker product between the unit that a weight belongs to, and all else.
 
@@ -170,8 +220,8 @@ def reverse_kf(window: int | None = None) -> Online:
     Args:
         window: as for `kf_rtrl`; 1 makes the newest step exact, at no cost.
 
-    Reference: Marschall, Cho & Savin, A Unified Framework of Online Learning Algorithms for Training
-    Recurrent Neural Networks, JMLR 2020 (R-KF-RTRL).
+    Reference: Marschall, Cho & Savin, A Unified Framework of Online Learning Algorithms for
+    Training Recurrent Neural Networks, JMLR 2020 (R-KF).
     """
     return _Named(ReverseKF(), window, f"reverse_kf({_window_suffix(window)})")
 

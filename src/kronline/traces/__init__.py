@@ -5,13 +5,16 @@ from kronline.traces.base import Steps, Trace
 from kronline.traces.exact import Exact
 from kronline.traces.kf import KF
 from kronline.traces.nothing import Nothing
+from kronline.traces.ok import OK
 from kronline.traces.reverse_kf import ReverseKF
 from kronline.traces.rflo import RFLO
 from kronline.traces.snap import SnAp
+from kronline.traces.tail import Tail
 from kronline.traces.uoro import UORO
 
 __all__ = [
     "KF",
+    "OK",
     "RFLO",
     "UORO",
     "Average",
@@ -20,5 +23,6 @@ __all__ = [
     "ReverseKF",
     "SnAp",
     "Steps",
+    "Tail",
     "Trace",
 ]

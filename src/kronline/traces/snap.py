@@ -80,10 +80,11 @@ class SnAp(Trace):
     def ignores(self, cell: Cell) -> str:
         """What needs more than n steps to get there, if anything does."""
         assert isinstance(cell, LinearCell)
-        if all(seen.all() for seen in reached(cell, self.order).values()):
+        now, later = (reached(cell, order) for order in (self.order, self.order + 1))
+        if all(np.array_equal(now[name], later[name]) for name in now):
             return ""
         steps = "one step" if self.order == 1 else f"{self.order} steps"
-        return f"what a weight moves where it does not get to within {steps}"
+        return f"states that a weight does not reach within {steps}"
 
     def init(self, size: int, params: Any) -> dict[str, Some]:
         """What is kept depends on more than sizes."""
@@ -148,31 +149,39 @@ class SnAp(Trace):
 def reached(cell: LinearCell, order: int) -> dict[str, np.ndarray]:
     """Which entries of the state each z of each weight matrix moves within `order` steps.
 
-    By the Jacobians in random places: an entry that is zero in all of them is always zero. What
-    the parameters in use are does not matter.
-
     Returns:
         (N, r, n) booleans a weight matrix.
     """
+    H, M = _pattern(cell)
+    if order == 1:
+        return M
+    before = reached(cell, order - 1)
+    return {n: M[n] | (np.tensordot(H.astype(float), before[n], axes=1) > 0) for n in M}
+
+
+@functools.lru_cache(maxsize=64)
+def _pattern(cell: LinearCell) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Where H and M may differ from zero.
+
+    They are looked at in random places: an entry that is zero in all of these is always zero. What
+    the parameters in use are does not matter.
+    """
     rng = np.random.default_rng(0)
 
-    def normal(*shape: int, std: float = 1.0) -> Array:
-        return jnp.asarray(rng.normal(0, std, shape), jnp.float32)
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(POINTS, *shape)).astype(np.float32)
 
-    H = np.zeros((cell.size, cell.size), bool)
-    M = {name: np.zeros((cell.size, *w.shape[1:]), bool) for name, w in cell.weights().items()}
+    def look(at: tuple[Any, Array, Array]) -> tuple[Array, dict[str, Array]]:
+        weights, s, x = at
+        lin = cell.linearise(cell.project(weights), s, x)
+        assert isinstance(lin, Kronecker)
+        return lin.H.dense() != 0, {name: g.M.dense() != 0 for name, g in lin.groups.items()}
+
+    weights = {n: normal(*w.shape) / np.float32(w.rows**0.5) for n, w in cell.weights().items()}
+    points = (weights, normal(cell.size), normal(cell.inputs))
     with jax.ensure_compile_time_eval():  # also where a program is being compiled
-        for _ in range(POINTS):
-            weights = {n: normal(*w.shape, std=w.rows**-0.5) for n, w in cell.weights().items()}
-            lin = cell.linearise(cell.project(weights), normal(cell.size), normal(cell.inputs))
-            assert isinstance(lin, Kronecker)
-            H |= np.asarray(lin.H.dense()) != 0
-            for name, group in lin.groups.items():
-                M[name] |= np.asarray(group.M.dense()) != 0
-    seen = M
-    for _ in range(order - 1):
-        seen = {n: M[n] | (np.tensordot(H.astype(float), s, axes=1) > 0) for n, s in seen.items()}
-    return seen
+        found = jax.jit(lambda at: jax.lax.map(look, at))(points)
+    return jax.tree.map(lambda a: np.asarray(a).any(0), found)
 
 
 def _start(kept: np.ndarray, W: Array) -> Some:

@@ -69,8 +69,13 @@ class UORO(Trace):
 
     def push(self, memory: RankOne, steps: Steps, noise: Float[Array, "k copies N"]) -> RankOne:
         """Over the k steps of a segment, with two passes over θ̃ in all, where the cell allows."""
-        worth_it = steps.length > 1 or (self.copies > 1 and uoro_block.large(memory.theta))
-        if not worth_it or type(self).step != UORO.step or not uoro_block.can(steps.at(0)):
+        # a single step is better taken copy by copy where not even one copy fits the cache
+        each = uoro_block.size(memory.theta) / self.copies if self.copies > 1 else 0
+        if (
+            (steps.length == 1 and each <= CACHED)
+            or type(self).step != UORO.step
+            or not uoro_block.can(steps.at(0))
+        ):
             return super().push(memory, steps, noise)
         return RankOne(*uoro_block.push(memory.s, memory.theta, steps, noise))
 

@@ -132,39 +132,20 @@ def norms(rows: Float[Array, "copies N"]) -> Float[Array, " copies"]:
     return jnp.sqrt(jnp.sum(rows**2, axis=1))
 
 
-# Passes over θ̃: where it is large lane by lane, and in each some copies at a time, so that what is
-# worked on stays in the cache.
+# Passes over θ̃: where it is large lane by lane, and in each copy by copy, so that what is worked on
+# stays in the cache.
 
 
-def large(theta: Any) -> bool:
-    """Whether one lane's θ̃ is more than a cache holds."""
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(theta)) > CACHED
-
-
-def _pass(copy: Any, axes: tuple[Any, ...], copies: int, theta: Any) -> Any:
+def _pass(copy: Any, theta: Any, axes: tuple[Any, ...]) -> Any:
     """`copy(own, ...)` of one copy -> the same of all copies of a lane."""
-    some = jax.vmap(copy, axes)
-    if not large(theta):
-        return some
-    each = sum(a.nbytes for a in jax.tree.leaves(theta)) // copies
-    width = max(d for d in range(1, copies + 1) if copies % d == 0 and d * each <= max(CACHED, each))
+    if size(theta) <= CACHED:
+        return jax.vmap(copy, axes)
+    return looped(jax.vmap(looped(copy), axes))
 
-    def cut(arg: Any, axis: Any) -> Any:  # (copies, ...) -> (groups, width, ...)
-        return jax.tree.map(
-            lambda axis, part: part
-            if axis is None
-            else jax.tree.map(lambda a: a.reshape(-1, width, *a.shape[1:]), part),
-            axis,
-            arg,
-            is_leaf=lambda a: a is None,
-        )
 
-    def lane(*args: Any) -> Any:
-        parts = [cut(arg, axis) for arg, axis in zip(args, axes, strict=True)]
-        out = jax.vmap(looped(some), axes)(*parts)
-        return jax.tree.map(lambda a: a.reshape(copies, *a.shape[2:]), out)
-
-    return looped(lane)
+def size(theta: Any) -> int:
+    """In bytes."""
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(theta))
 
 
 def _by_copy(terms: dict[str, Term]) -> dict[str, Any]:
@@ -184,7 +165,7 @@ def _products(theta: Any, terms: dict[str, Term]) -> Products:
             gram = gram + (feats @ feats.T) * (dM @ dM.T)
         return own, Products(norm2, cross, gram)
 
-    return _pass(copy, (0, 0, _by_copy(terms)), len(jax.tree.leaves(theta)[0]), theta)((), theta, terms)[1]
+    return _pass(copy, theta, (0, 0, _by_copy(terms)))((), theta, terms)[1]
 
 
 def _written(theta: Any, terms: dict[str, Term], alpha: Float[Array, "copies k1"]) -> Any:
@@ -196,4 +177,4 @@ def _written(theta: Any, terms: dict[str, Term], alpha: Float[Array, "copies k1"
 
         return {name: new(old, terms[name]) for name, old in theta.items()}, ()
 
-    return _pass(copy, (0, _by_copy(terms), 0), len(alpha), theta)(theta, terms, alpha)[0]
+    return _pass(copy, theta, (0, _by_copy(terms), 0))(theta, terms, alpha)[0]

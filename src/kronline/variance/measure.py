@@ -20,7 +20,7 @@ from kronline.online import Online, Params
 
 Tick = Callable[[int], None]  # told how many steps times lanes were done since it was last called
 BYTES = 1 << 28  # of traces that are worked on at once, unless a single one has more
-BLOCK = 64  # times are spread so that most stretches between them are whole blocks of this
+BLOCKS = (4, 16, 64)  # steps that are pushed over at once, and to which late times are rounded
 
 
 class Found(NamedTuple):
@@ -33,14 +33,14 @@ class Found(NamedTuple):
 def log_spaced(last: int, count: int, span: int = 1, loss_steps: int = 1) -> tuple[int, ...]:
     """`count` times up to `last`, evenly spaced in the logarithm; fewer, if there are not as many.
 
-    All are multiples of `span`, so that every window ends there. Late ones are rounded (by less
-    than 1/16) to stretches that take few programs and whole blocks.
+    All are multiples of `span`, so that every window ends there. Late ones are rounded up (by less
+    than 1/16), so that what lies between them is whole blocks.
     """
     first = math.ceil(loss_steps / span) * span
     last = last // span * span
 
     def rounded(t: float) -> int:
-        fine = 2 ** int(math.log2(max(1, min(BLOCK, t / span / 16))))
+        fine = max(f for f in (1, *BLOCKS) if 16 * f * span <= t or f == 1)
         return min(last, first + math.ceil((t - first) / (span * fine) - 1e-9) * span * fine)
 
     for points in range(count, 4 * count):
@@ -147,7 +147,7 @@ def _pushers(learner: Learner, blocks: bool) -> dict[int, Learner]:
         assert estimator.span is not None
         return {estimator.span: learner}
     most = estimator.trace.block if blocks else 1
-    sizes = [2**i for i in range(most.bit_length() - 1, 1, -1)]  # 64, 32, ... 4
+    sizes = [b for b in reversed(BLOCKS) if b <= most]
     larger = {b: replace(learner, estimator=replace(estimator, window=b)) for b in sizes}
     return larger | {1: learner}
 

@@ -24,7 +24,7 @@ from kronline.variance.measure import Found, Tick, lane_bytes, log_spaced, measu
 from kronline.variance.settings import Variance, estimator
 from kronline.variance.trained import trained
 
-BLOCKS_PAY = 10**11  # bytes of traces, above which pushing in blocks is worth its compiling
+BLOCKS_PAY = 2 * 10**10  # bytes of traces, above which pushing in blocks is worth its compiling
 COMPILING = 4_000_000  # microseconds, of the programs for one estimator and size
 STILL = optax.identity()  # nothing is learnt; one object, so that learners are equal
 
@@ -80,8 +80,9 @@ class Plan:
         return measure(*parts, loss_steps=s.loss_steps, blocks=blocks, tick=tick)
 
     def _bytes(self, unit: Unit) -> int:
-        """That are gone through for this unit and the other networks of the same size."""
-        steps = unit.draws * unit.times[-1] * _networks(self.settings, unit.experiment)
+        """That are gone through for this unit and the others with the same programs."""
+        same = (u for u in self.units if (u.estimator, u.n) == (unit.estimator, unit.n))
+        steps = sum(u.draws * u.times[-1] for u in same)
         return steps * lane_bytes(self.learners[unit.estimator, unit.n])
 
     def cost(self, unit: Unit) -> tuple[int, float]:

@@ -26,10 +26,10 @@ def exact(
     cell: Cell, estimator: Estimator, name: str, *, steps: int = 5, symbols: bool = False
 ) -> list[Check]:
     """An estimator without noise: its gradients are those of reverse mode over the whole past."""
-    problem = Problem(cell, _whole_segments(steps, estimator), symbols)
+    problem = Problem(cell, whole_segments(steps, estimator), symbols)
     learner = problem.learner(estimator)
     _, grads = learner.gradients(problem.start(learner), **problem.data)
-    error = relative(flat(grads, 1), _by_segment(problem, estimator))
+    error = relative(flat(grads, 1), by_segment(problem, estimator))
     title = f"gradient = BPTT{_window(problem, estimator)}, every step"
     return [Check(title, name, estimator.name, error, ROUNDING)]
 
@@ -44,7 +44,7 @@ def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) 
     noise, probs = patterns(repeat(learner.draws(1, steps), steps // k), AT_MOST)
     grads = jax.vmap(lambda z: learner.gradients(state, **problem.data, noise=z)[1])(noise)
     mean = np.tensordot(probs, flat(grads, 2), axes=1)
-    error = relative(mean, _by_segment(problem, estimator))
+    error = relative(mean, by_segment(problem, estimator))
     title = f"bias of the gradient{_window(problem, estimator)}, {len(probs)} patterns"
     return [Check(title, name, estimator.name, error, ROUNDING)]
 
@@ -101,12 +101,12 @@ def trace(
 
 
 def _one_step(G: np.ndarray, formula: np.ndarray, probs: np.ndarray, t: int) -> float:
-    """Over the noise of step t alone, for every past: relative to the largest of the pasts."""
+    """Over the noise of step t alone, for every past: relative to the largest of all."""
     P1, steps = len(probs), G.shape[1]
     tree = G[:, t].reshape(P1**t, P1, P1 ** (steps - t - 1), -1)[:, :, 0]
     added = formula[:, t].reshape(P1**t, -1)[:, 0]
     return float(
-        np.max(np.abs(_variance(tree, probs, axis=1) - added)) / np.maximum(added.max(), 1e-300)
+        np.max(np.abs(_variance(tree, probs, axis=1) - added)) / np.maximum(formula.max(), 1e-300)
     )
 
 
@@ -217,7 +217,7 @@ def _most(size: Any, low: int, high: int, by: int = 1) -> int:
     return fits[-1]
 
 
-def _whole_segments(steps: int, estimator: Estimator) -> int:
+def whole_segments(steps: int, estimator: Estimator) -> int:
     """At least two segments, so that what is carried over from one to the next is met."""
     k = estimator.span
     return steps if k is None else max(-(-steps // k), 2) * k
@@ -230,7 +230,7 @@ def _window(problem: Problem, estimator: Estimator) -> str:
     return ""
 
 
-def _by_segment(problem: Problem, estimator: Estimator) -> np.ndarray:
+def by_segment(problem: Problem, estimator: Estimator) -> np.ndarray:
     """The exact gradient of each segment: the mean over its steps."""
     if _window(problem, estimator):
         assert isinstance(estimator, Rolling)

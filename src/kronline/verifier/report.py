@@ -23,6 +23,26 @@ class Check:
         """Whether it holds; NaN does not."""
         return self.value <= self.limit
 
+    @property
+    def bound(self) -> str:
+        """The limit, for people."""
+        return f"{self.limit:.2g}"
+
+
+@dataclass(frozen=True)
+class AtLeast(Check):
+    """One line: `value` must reach `limit`: what a method leaves out is missed."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it holds; NaN does not."""
+        return self.value >= self.limit
+
+    @property
+    def bound(self) -> str:
+        """The limit, for people."""
+        return f"≥ {self.limit:.2g}"
+
 
 def _number(value: float) -> float | None:
     """JSON has no NaN and no infinity."""
@@ -64,7 +84,7 @@ class Report:
                 escape(c.cell),
                 escape(c.estimator),
                 f"{c.value:.2g}",
-                f"{c.limit:.2g}",
+                c.bound,
                 verdict,
             )
         return table

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import jax
 
 from kronline import cells, native
 from kronline.cells.base import Cell, LinearCell
-from kronline.methods import kf_rtrl, rtrl, uoro
+from kronline.methods import artbp, kf_rtrl, reverse_kf, rolling_tbptt, rtrl, uoro
 from kronline.online import Estimator, Online
-from kronline.traces import UORO
+from kronline.traces import UORO, Average
 from kronline.verifier import enumeration as proofs
+from kronline.verifier.definition import biased
 from kronline.verifier.report import Check, Report
 from kronline.verifier.theorem import theorem
 
@@ -32,6 +34,7 @@ MORE_CELLS: dict[str, Cell] = {
     "LSTM stack": cells.Stack((cells.LSTM(1, 2), cells.LSTM(1, 1))),
     "embedded RHN": cells.Embedded(cells.RHN(2, 2), inputs=3),
     "opaque GRU": cells.Opaque(cells.GRU(2, 2)),
+    "LIF": cells.LIF(2, 2),
 }
 # sizes at which two lanes, or two copies, can be enumerated too
 TINY: dict[str, Cell] = {"tanh": cells.Tanh(2, 2), "LSTM": cells.LSTM(1, 2)}
@@ -46,7 +49,8 @@ def verify(
 
     Args:
         cell: small (two or three units), so that every noise pattern can be tried.
-        estimator: any estimator; with a trace (`Online`) the trace itself is looked into, too.
+        estimator: any estimator; with a trace (`Online`) the trace itself is looked into, too. For
+            one that says itself what it ignores: that it is what it is defined to be, and biased.
         name: what to call the cell in the report.
         symbols: whether the cell is fed symbols (integers), for one that does not take vectors.
 
@@ -68,6 +72,8 @@ def jobs_for(
     estimator.check(cell)
     name = name or type(cell).__name__
     title = f"{name}, {estimator.name}"
+    if estimator.ignores(cell):
+        return [(title, lambda: biased(cell, estimator, name, symbols=symbols))]
     if not _noisy(cell, estimator):
         return [(title, lambda: proofs.exact(cell, estimator, name, symbols=symbols))]
     jobs: list[Job] = [(title, lambda: proofs.bias(cell, estimator, name, symbols=symbols))]
@@ -76,10 +82,11 @@ def jobs_for(
     if not isinstance(estimator, Online):
         return jobs
     trace = estimator.trace
-    if isinstance(trace, UORO) and trace.copies > 1:
-        single = replace(estimator, trace=replace(trace, copies=1))
+    if isinstance(trace, UORO | Average) and trace.copies > 1:
+        one = trace.trace if isinstance(trace, Average) else replace(trace, copies=1)
+        single = replace(estimator, trace=one)
         jobs += [(title, lambda: proofs.copies(cell, single, estimator, trace.copies, name))]
-    else:
+    if not isinstance(trace, UORO) or trace.copies == 1:  # else too many patterns
         jobs += [(title, lambda: proofs.trace(cell, trace, name, estimator.name, symbols=symbols))]
     return jobs
 
@@ -113,6 +120,7 @@ def library(everything: bool = False) -> list[Job]:
             windows = [make(window=w) for make in (rtrl, *noisy) for w in (1, 2)]
             jobs += [_gradient_only(name, cell, e) for e in windows]
             jobs += [_gradient_only(name, cell, noisy[0](), symbols=True)]
+    jobs += _relatives(everything)
     for name, cell in TINY.items():
         jobs += [_lanes(name, cell, estimator) for estimator in (kf_rtrl(), uoro())]
     jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2), "tanh")
@@ -120,6 +128,31 @@ def library(everything: bool = False) -> list[Job]:
         for name in ("RHN", "LSTM") if everything else ("RHN",):
             jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), f"{name}, pure JAX", lanes=False))
     return [*jobs, ("Theorem 1", theorem)]
+
+
+# one of each kind, for the default set: unit-wise, with and without slots, and in groups
+FOUR = ("tanh", "RHN", "LSTM", "depth-2 RHN")
+LONG = 8  # steps, more than any enumeration has
+
+
+def _relatives(everything: bool) -> list[Job]:
+    """The methods beside the paper's: their gradients, and one time what else is claimed."""
+    truncated = (rolling_tbptt(2), rolling_tbptt(3, every=2), artbp(0.4, 2))  # by definition
+    every = (reverse_kf(), kf_rtrl(copies=2), artbp(0.3, LONG, every=1), truncated[0])
+    looked_into = {("RHN", reverse_kf()), ("tanh", kf_rtrl(copies=2))}
+    jobs: list[Job] = []
+    for name, e in product(CELLS if everything else FOUR, every):
+        if everything or (name, e) in looked_into:
+            jobs += jobs_for(CELLS[name], e, name, lanes=everything)
+        else:
+            jobs += [_gradient_only(name, CELLS[name], e)]
+    if everything:
+        more = (kf_rtrl(copies=3), kf_rtrl(window=1, copies=2), reverse_kf(window=2))
+        for name, e in product(FOUR, (*more, *truncated[1:])):
+            jobs += jobs_for(CELLS[name], e, name)
+        opaque = "opaque GRU"
+        jobs += [_gradient_only(opaque, MORE_CELLS[opaque], e) for e in truncated]
+    return jobs
 
 
 def _pure(job: Job) -> Job:
