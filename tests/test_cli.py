@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kronline as kl
-from kronline import names
+from kronline import demo, names
 from kronline.cli import main
 
 PNG = b"\x89PNG"
@@ -31,16 +31,33 @@ def code(*args):
     return end.value.code
 
 
-def test_the_demo_draws_and_reports(tmp_path):
-    done = kronline("demo", "--steps", "400", "--hidden", "8", "--json", cwd=tmp_path)
+def test_the_demo_trains_and_reports(tmp_path, monkeypatch, capsys):
+    args = ["demo", "--steps", "400", "--hidden", "8", "--json"]
+    done = kronline(*args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    curves = {c["method"]: c for c in result["curves"]}
-    assert list(curves) == ["KF-RTRL", "UORO", "TBPTT-5"]
-    for c in curves.values():
-        assert c["steps"][-1] >= 400
-        assert len(c["T"]) == len(c["bits_per_char"]) == len(c["steps"])
-    assert (tmp_path / result["figure"]).read_bytes().startswith(PNG)
+    assert [m["method"] for m in result["best"]] == ["KF-RTRL", "UORO", "TBPTT-5"]
+    assert result["failed"] == []
+    place = tmp_path / "runs" / "demo"
+    members = [p.parent for p in place.glob("*/metrics.jsonl")]
+    assert len(members) == 3
+    for run in members:
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert [m["step"] for m in lines if "T" in m][-1] >= 400
+        assert len(lines) >= 80
+        assert (run / "figures" / "curve.png").read_bytes().startswith(PNG)
+    page = (tmp_path / result["page"]).read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert all(name in page for name in ("KF-RTRL", "UORO", "TBPTT-5"))
+    # a demo that was interrupted goes on; here all of it was trained
+    monkeypatch.chdir(tmp_path)
+    (place / "sweep.json").unlink()
+    before = {run: (run / "metrics.jsonl").stat().st_mtime_ns for run in members}
+    assert code(*args) == 0
+    assert "going on with runs/demo" in capsys.readouterr().err
+    assert {run: (run / "metrics.jsonl").stat().st_mtime_ns for run in members} == before
+    (place / "sweep.json").unlink()
+    assert demo._place("other settings").name == "demo-2"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +65,7 @@ def test_the_demo_draws_and_reports(tmp_path):
     [
         (["demo", "--steps", "0"], "steps must be >= 1"),
         (["verify", "--all", "--cell", "RHN(2, 2)"], "--all"),
-        (["demo", "--out", "no/such/folder/a.png"], "existing folder"),
+        (["demo", "--out", __file__], "File exists"),
         (["verify", "--cell", "RNH(2, 2)"], "did you mean 'RHN'"),
         (["verify", "--estimator", "kf_rtrl(windw=1)"], "windw"),
         (["verify", "--estimator", "1 +"], "NAME(arguments)"),

@@ -38,7 +38,7 @@ def test_lanes_hold_whole_sequences_one_after_another(delay):
     task, lanes = Copy(delay, max_length=40), 5
     state = task.init(jax.random.key(0), lanes)._replace(T=jnp.int32(12))
     # the first sequences were drawn at T = 1; skip them
-    _, seg = jax.jit(task.batch, static_argnums=1)(state, 600)
+    _, seg = jax.jit(task.batch, static_argnums=(1, 2))(state, (), 600)
     lengths = set()
     for lane in range(lanes):
         starts = np.flatnonzero(seg.reset[:, lane])
@@ -62,7 +62,7 @@ def test_lanes_hold_whole_sequences_one_after_another(delay):
 def test_bits_are_random_and_differ_between_lanes():
     task = Copy(max_length=40)
     state = task.init(jax.random.key(0), 64)._replace(T=jnp.int32(20))
-    _, seg = jax.jit(task.batch, static_argnums=1)(state, 400)
+    _, seg = jax.jit(task.batch, static_argnums=(1, 2))(state, (), 400)
     x = np.asarray(seg.x)
     assert abs(x[x < 2].mean() - 0.5) < 0.02
     assert not (x[:, 0] == x[:, 1]).all()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,11 @@ def main(demo: Demo) -> int:
     steps = int(values["steps"])
     if steps < preset["steps"]:  # as many points, however short
         values |= {"log_every": max(1, steps // 100), "save_every": max(1, steps // 10)}
-    out = demo.out or _place()
-    values |= {"preset": "laptop", "out": out, "json": demo.json}
+    values |= {"preset": "laptop", "json": demo.json}
     values |= {"estimators": METHODS, "rates": RATES, "seeds": (demo.seed,)}
-    code, result = sweep.carry_out(config.make(CopySweep, values))
+    settings = config.make(CopySweep, values)
+    out = demo.out or _place(config.toml(settings, "copy"))
+    code, result = sweep.carry_out(replace(settings, out=out))
     if result is None:
         return code
     made = page.write(folder.find([out]), out / "report.html")
@@ -61,12 +62,13 @@ def main(demo: Demo) -> int:
     return code
 
 
-def _place() -> Path:
-    """An unfinished demo to go on with, or a new folder."""
+def _place(wanted: str) -> Path:
+    """An unfinished demo of these settings to go on with, or a new folder."""
     if command.RUNS.exists() and not command.RUNS.is_dir():
         raise UsageError(f"{command.RUNS} must be a folder, not a file; or choose one by --out")
-    before = [p for p in command.RUNS.glob(f"{NAME}*") if (p / "sweep.toml").is_file()]
-    unfinished = [p for p in before if not (p / sweep.RESULT).exists()]
+    before = [f for f in sorted(command.RUNS.glob(f"{NAME}*/sweep.toml")) if f.is_file()]
+    same = [f.parent for f in before if f.read_text(encoding="utf-8") == wanted]
+    unfinished = [p for p in same if not (p / sweep.RESULT).exists()]
     if unfinished:
         print(f"kronline: going on with {unfinished[0]}", file=sys.stderr)
         return unfinished[0]

@@ -11,7 +11,7 @@ from kronline.grads import Grads
 from kronline.jacobians import Lin
 from kronline.noise import Noise
 from kronline.traces import own
-from kronline.traces.base import Trace
+from kronline.traces.base import Steps, Trace
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,31 @@ class RFLO(Trace):
 
     def step(self, memory: dict[str, own.Own], lin: Lin, noise: Noise) -> dict[str, own.Own]:
         """`e ← E e + D ĥ`."""
-        group, H = own.parts(lin)
-        return {"W": own.step(memory["W"], group, H.E)}
+        return {"W": own.step(memory["W"], _direct(lin))}
+
+    def push_pull(
+        self,
+        memory: dict[str, own.Own],
+        steps: Steps,
+        noise: Noise,
+        delta: Float[Array, " N"],
+        *,
+        before: bool,
+    ) -> tuple[dict[str, own.Own], Grads]:
+        """One step; δ is multiplied with e where e is made."""
+        lin, reset = steps.at(0), steps.resets[0]
+        e = own.step(memory["W"], _direct(lin), reset)
+        if not before:
+            return {"W": e}, {"W": own.pull(e, delta)}
+        old = jnp.where(reset, 0, memory["W"])
+        return {"W": e}, {"W": own.pull(old, lin.vjp(delta)[0])}
 
     def pull(self, memory: dict[str, own.Own], delta: Float[Array, " N"]) -> Grads:
         """`δ·e`."""
         return {"W": own.pull(memory["W"], delta)}
+
+
+def _direct(lin: Lin) -> own.Move:
+    """A unit's own memory, without W."""
+    feats, H = own.unit_wise(lin)
+    return own.Move(feats, H.D, H.E)

@@ -16,7 +16,7 @@ from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH
 from kronline.lanes import looped
 from kronline.noise import Noise
 from kronline.traces import own
-from kronline.traces.base import Trace
+from kronline.traces.base import Steps, Trace
 
 POINTS = 16  # random points at which a cell's structure is looked at
 
@@ -107,10 +107,8 @@ class SnAp(Trace):
         out: dict[str, Some] = {}
         for name, group in lin.groups.items():
             match memory[name]:
-                case Slots(e, keep):
-                    _, H = own.parts(lin)
-                    partial = None if e.shape[0] == 1 else keep
-                    out[name] = Slots(own.step(e, group, own_block(H), partial), keep)
+                case Slots(e, _) as slots:
+                    out[name] = slots._replace(e=own.step(e, _own_unit(slots, lin)))
                 case Kept(G, at, keep):
                     G, _ = looped(_kept_step)(G, at, keep, group, lin.H)
                     out[name] = Kept(G, at, keep)
@@ -118,10 +116,31 @@ class SnAp(Trace):
                     out[name], _ = looped(_full_step)(G, group, lin.H)
         return out
 
+    def push_pull(
+        self,
+        memory: dict[str, Some],
+        steps: Steps,
+        noise: Noise,
+        delta: Float[Array, " N"],
+        *,
+        before: bool,
+    ) -> tuple[dict[str, Some], Grads]:
+        """One step; where one pass is enough, δ is multiplied with e where e is made."""
+        slots = memory.get("W")
+        if not isinstance(slots, Slots):
+            return super().push_pull(memory, steps, noise, delta, before=before)
+        lin, reset = steps.at(0), steps.resets[0]
+        move = _own_unit(slots, lin)
+        e = own.step(slots.e, move, reset)
+        if not before:
+            return {"W": slots._replace(e=e)}, {"W": own.pull(e, delta)}
+        old = jnp.where(reset, 0, slots.e)
+        return {"W": slots._replace(e=e)}, {"W": own.pull(old, lin.vjp(delta)[0])}
+
     def pull(self, memory: dict[str, Some], delta: Float[Array, " N"]) -> Grads:
         """`δ·G`."""
 
-        def read(m: Some) -> Float[Array, "m r n"]:
+        def read(m: Some) -> Grads:
             match m:
                 case Slots(e, _):
                     return own.pull(e, delta)
@@ -196,10 +215,12 @@ def _start(kept: np.ndarray, W: Array) -> Some:
     return Kept(jnp.zeros((n, p, r, m), W.dtype), jnp.asarray(at, jnp.int32), jnp.asarray(keep))
 
 
-def own_block(H: UnitH) -> Float[Array, "q q n"]:
-    """`H_jj`: how a unit's slots move its own, E and the unit's weight from itself."""
+def _own_unit(slots: Slots, lin: Lin) -> own.Move:
+    """`H_jj`: how a unit's slots move its own, by E and by the unit's weights from itself."""
+    feats, H = own.unit_wise(lin)
     through_W = jnp.einsum("akj,bkj->abj", H.D, jnp.einsum("bjkj->bkj", H.W))
-    return H.E.at[:, np.array(H.reads)].add(through_W)
+    block = H.E.at[:, np.array(H.reads)].add(through_W)
+    return own.Move(feats, H.D, block, slots.keep if len(H.D) > 1 else None)
 
 
 def _kept_step(

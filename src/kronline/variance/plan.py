@@ -117,10 +117,13 @@ def make(settings: Variance) -> Plan:
         text = corpus.read(s.data)
         symbols = len(text.symbols)
         base = {n: _learner(s.cell, n, symbols) for n in _sizes(s)}
+        over_time = s.hidden
     else:
         learner, params, text = trained(s.run, s.data)
-        n = int(getattr(learner.cell, "hidden", learner.cell.size))
-        base = {n: Learner(learner.cell, learner.readout, tbptt(1), STILL, dtype=learner.dtype)}
+        over_time = int(getattr(learner.cell, "hidden", learner.cell.size))
+        base = {
+            over_time: Learner(learner.cell, learner.readout, tbptt(1), STILL, dtype=learner.dtype)
+        }
     learners = {(e, n): _with(base[n], e, n) for e in s.estimators for n in base}
     span = math.lcm(*(x.estimator.span or 1 for x in learners.values()))
     times = {e: _times(s, e, span) for e in s.experiments}
@@ -134,7 +137,7 @@ def make(settings: Variance) -> Plan:
         Unit(experiment, e, n, network, times[experiment], _draws(s, experiment, learners[e, n]))
         for e in s.estimators
         for experiment in s.experiments
-        for n in ((s.hidden if s.run is None else n,) if experiment == "time" else sorted(s.units))
+        for n in ([over_time] if experiment == "time" else sorted(s.units))
         for network in range(_networks(s, experiment))
     ]
     return Plan(s, text, learners, tuple(units), params)

@@ -30,8 +30,7 @@ def exact(
     learner = problem.learner(estimator)
     _, grads = learner.gradients(problem.start(learner), **problem.data)
     error = relative(flat(grads, 1), by_segment(problem, estimator))
-    title = f"gradient = BPTT{_window(problem, estimator)}, every step"
-    return [Check(title, name, estimator.name, error, ROUNDING)]
+    return [Check("gradient = BPTT, every step", name, estimator.name, error, ROUNDING)]
 
 
 def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:
@@ -44,8 +43,12 @@ def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) 
     noise, probs = patterns(repeat(learner.draws(1, steps), steps // k), AT_MOST)
     grads = jax.vmap(lambda z: learner.gradients(state, **problem.data, noise=z)[1])(noise)
     mean = np.tensordot(probs, flat(grads, 2), axes=1)
-    error = relative(mean, by_segment(problem, estimator))
-    title = f"bias of the gradient{_window(problem, estimator)}, {len(probs)} patterns"
+    want, past = by_segment(problem, estimator), ""
+    if isinstance(estimator, Rolling) and estimator.horizon < steps:  # as it says itself
+        want = flat(problem.truncated(estimator.horizon, estimator.every), 1)
+        past = f" through {estimator.horizon} steps"
+    error = relative(mean, want)
+    title = f"bias of the gradient{past}, {len(probs)} patterns"
     return [Check(title, name, estimator.name, error, ROUNDING)]
 
 
@@ -223,18 +226,8 @@ def whole_segments(steps: int, estimator: Estimator) -> int:
     return steps if k is None else max(-(-steps // k), 2) * k
 
 
-def _window(problem: Problem, estimator: Estimator) -> str:
-    """What an estimator that forgets on purpose is compared with; nothing for the whole past."""
-    if isinstance(estimator, Rolling) and estimator.horizon < problem.steps:
-        return f" over a window of {estimator.horizon}"
-    return ""
-
-
 def by_segment(problem: Problem, estimator: Estimator) -> np.ndarray:
     """The exact gradient of each segment: the mean over its steps."""
-    if _window(problem, estimator):
-        assert isinstance(estimator, Rolling)
-        return flat(problem.truncated(estimator.horizon, estimator.every), 1)
     grads = flat(problem.gradients(), 1)
     k = estimator.span or problem.steps
     return grads.reshape(-1, k, grads.shape[-1]).mean(1)

@@ -10,6 +10,7 @@ from kronline import cells, native
 from kronline.cells.base import Cell, LinearCell
 from kronline.methods import artbp, kf_rtrl, reverse_kf, rolling_tbptt, rtrl, uoro
 from kronline.online import Estimator, Online
+from kronline.rolling import Rolling
 from kronline.traces import UORO, Average
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.definition import biased
@@ -72,7 +73,8 @@ def jobs_for(
     estimator.check(cell)
     name = name or type(cell).__name__
     title = f"{name}, {estimator.name}"
-    if estimator.ignores(cell):
+    enumerated = isinstance(estimator, Rolling) and estimator.cut > 0
+    if estimator.ignores(cell) and not enumerated:
         return [(title, lambda: biased(cell, estimator, name, symbols=symbols))]
     if not _noisy(cell, estimator):
         return [(title, lambda: proofs.exact(cell, estimator, name, symbols=symbols))]
@@ -137,21 +139,21 @@ LONG = 8  # steps, more than any enumeration has
 
 def _relatives(everything: bool) -> list[Job]:
     """The methods beside the paper's: their gradients, and one time what else is claimed."""
-    truncated = (rolling_tbptt(2), rolling_tbptt(3, every=2), artbp(0.4, 2))  # by definition
-    every = (reverse_kf(), kf_rtrl(copies=2), artbp(0.3, LONG, every=1), truncated[0])
+    every = (reverse_kf(), kf_rtrl(copies=2), artbp(0.3, LONG, every=1), rolling_tbptt(2))
     looked_into = {("RHN", reverse_kf()), ("tanh", kf_rtrl(copies=2))}
     jobs: list[Job] = []
     for name, e in product(CELLS if everything else FOUR, every):
-        if everything or (name, e) in looked_into:
+        if everything or (name, e) in looked_into or e.ignores(CELLS[name]):
             jobs += jobs_for(CELLS[name], e, name, lanes=everything)
         else:
             jobs += [_gradient_only(name, CELLS[name], e)]
     if everything:
-        more = (kf_rtrl(copies=3), kf_rtrl(window=1, copies=2), reverse_kf(window=2))
-        for name, e in product(FOUR, (*more, *truncated[1:])):
+        truncated = (rolling_tbptt(3, every=2), artbp(0.4, 2))
+        more = (kf_rtrl(copies=3), kf_rtrl(window=1, copies=2), reverse_kf(window=2), *truncated)
+        for name, e in product(FOUR, more):
             jobs += jobs_for(CELLS[name], e, name)
-        opaque = "opaque GRU"
-        jobs += [_gradient_only(opaque, MORE_CELLS[opaque], e) for e in truncated]
+        for e in truncated:
+            jobs += jobs_for(MORE_CELLS["opaque GRU"], e, "opaque GRU")
     return jobs
 
 
