@@ -118,7 +118,7 @@ def ended(process_, number):
     """Send a signal, let the process go on, and wait for its end."""
     process_.send_signal(number)
     process_.send_signal(signal.SIGCONT)
-    return process_.wait(60)
+    return process_.wait(300)
 
 
 def check_stopped(run):

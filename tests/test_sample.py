@@ -37,6 +37,13 @@ def test_the_list(unbroken, tmp_path, capsys):
     table = out(capsys, "list", tmp_path / "runs")
     for word in ("killed", "stopped", "50 %", "kf_rtrl", "RHN 8", f"{min(valid):.4g}"):
         assert word in table
+    (tmp_path / "runs" / "copy" / "status.json").write_text("{")
+    states = {
+        r["run"]: r["state"]
+        for r in json.loads(out(capsys, "list", tmp_path / "runs", "--json"))["runs"]
+    }
+    assert sorted(states.values()) == ["damaged", "killed"]
+    assert "damaged" in out(capsys, "list", tmp_path / "runs")
     table = out(capsys, "list", unbroken["copy"])  # a run itself
     assert "finished" in table
     assert "100 %" in table

@@ -13,7 +13,7 @@ from kills import newest, same
 from kronline.errors import UsageError
 from kronline.runs import config, folder, sweep, workers
 from kronline.runs.sweep import CopySweep, TextSweep
-from running import SMALL, command, process
+from running import SMALL, command, process, status, step_of
 
 RATES = (0.03, 0.003)
 METHODS = {"kf_rtrl": "KF-RTRL", "tbptt(5)": "TBPTT-5"}
@@ -42,10 +42,9 @@ def compiled_alike(monkeypatch):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(place):
     """A sweep that was stopped by SIGTERM, and started again; what it printed at the end."""
-    out = tmp_path_factory.mktemp("sweep") / "it"
+    out = place / "it"
     with (out.parent / "log").open("wb") as log:
         first = process(*words(out), stdout=log, stderr=log)
         while not at_work(out):
@@ -58,34 +57,34 @@ def swept(tmp_path_factory):
         time.sleep(1)
         for pid in held:
             os.kill(pid, signal.SIGCONT)
-        assert first.wait(60) == 143
+        assert first.wait(300) == 143
     stopped = {}
     for name, run in runs_in(out).items():
-        now = json.loads((run / "status.json").read_text())
-        stopped[name] = now
+        now = status(run)
+        stopped[name] = now["state"]
         assert not folder.in_use(run)
+        if now["step"]:
+            assert step_of(newest(run)) == now["step"]
     with (out.parent / "result").open("wb") as result, (out.parent / "log").open("wb") as log:
         again = process("resume", out, "--json", stdout=result, stderr=log)
-        assert again.wait(200) == 0, (out.parent / "log").read_text()
+        assert again.wait(600) == 0, (out.parent / "log").read_text()
     return out, stopped, json.loads((out.parent / "result").read_text())
 
 
-def test_a_signal_stops_the_members_with_checkpoints(swept):
+def check_a_signal_stops_the_members_with_checkpoints(swept):
     out, stopped, _ = swept
-    assert {s["state"] for s in stopped.values()} <= {"stopped", "finished"}
-    halted = {name: s for name, s in stopped.items() if s["state"] == "stopped"}
-    assert halted, "no member was caught at work"
-    for name, s in halted.items():
-        assert 0 < s["step"] < STEPS
-        metrics = [m["step"] for m in folder.lines(out / name / "metrics.jsonl")]
-        assert metrics == [*range(20, STEPS + 1, 20), STEPS]
+    assert set(stopped.values()) <= {"stopped", "finished"}
+    assert "stopped" in stopped.values(), "no member was caught at work"
     assert len(stopped) < 8  # and no others were begun
+    for run in runs_in(out).values():
+        steps = [m["step"] for m in folder.lines(run / "metrics.jsonl")]
+        assert steps == [*range(20, STEPS + 1, 20), STEPS]
 
 
-def test_the_members_are_the_runs_that_train_makes(swept, tmp_path):
+def check_the_members_are_the_runs_that_train_makes(swept, tmp_path):
     """Also that which was stopped on the way."""
     out, stopped, _ = swept
-    name = next(n for n, s in stopped.items() if s["state"] == "stopped")
+    name = next(n for n, state in stopped.items() if state == "stopped")
     assert (
         command("train", "copy", "--config", out / name / "config.toml", "--out", tmp_path / "a")
         == 0
@@ -93,7 +92,7 @@ def test_the_members_are_the_runs_that_train_makes(swept, tmp_path):
     assert same(out / name, tmp_path / "a") == []
 
 
-def test_the_numbers_are_those_of_the_members(swept):
+def check_the_numbers_are_those_of_the_members(swept):
     out, _, result = swept
     assert json.loads((out / "sweep.json").read_text()) == result
     members = [folder.read(r) for r in runs_in(out).values()]
@@ -123,7 +122,7 @@ def arrival(run):
     return next(step for step, t in T if t == T[-1][1]) if T[-1][1] > 1 else 0
 
 
-def test_the_rate_is_picked_by_the_rule(swept):
+def check_the_rate_is_picked_by_the_rule(swept):
     out, _, result = swept
     members = [folder.read(r) for r in runs_in(out).values()]
     assert len(result["best"]) == 2
@@ -150,9 +149,10 @@ def files(out):
     }
 
 
-def test_started_again_it_trains_what_is_new_only(swept, capsys):
+def check_started_again_it_trains_what_is_new_only(swept, capsys):
     out, _, result = swept
     before = files(out)
+    capsys.readouterr()
     assert command(*words(out)) == 0
     assert json.loads(capsys.readouterr().out) == result
     assert files(out) == before
@@ -165,13 +165,27 @@ def test_started_again_it_trains_what_is_new_only(swept, capsys):
     assert new == {"kf_rtrl-rate0.03-seed2"}
 
 
-def test_a_member_of_other_settings_is_refused(swept, capsys):
+def check_a_member_of_other_settings_is_refused(swept, capsys):
     out, _, _ = swept
     before = files(out)
     assert command(*words(out), "--max-length", "32") == 2
     err = capsys.readouterr().err
     assert "max_length is 64 there, and 32 was asked for" in err
+    with folder.locked(out):
+        assert command(*words(out)) == 2
+    assert "another process" in capsys.readouterr().err
     assert files(out) == before
+
+
+def test_a_sweep_from_its_start_to_its_end(tmp_path, capsys):
+    """One test, so that the sweep is made once, however many workers pytest has."""
+    done = swept(tmp_path)
+    check_a_signal_stops_the_members_with_checkpoints(done)
+    check_the_members_are_the_runs_that_train_makes(done, tmp_path)
+    check_the_numbers_are_those_of_the_members(done)
+    check_the_rate_is_picked_by_the_rule(done)
+    check_started_again_it_trains_what_is_new_only(done, capsys)
+    check_a_member_of_other_settings_is_refused(done, capsys)
 
 
 def test_what_fails_or_diverges_is_reported(tmp_path, capsys, monkeypatch):

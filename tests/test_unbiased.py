@@ -52,16 +52,12 @@ def close(a, b, rtol=1e-10):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-13), a, b)
 
 
-def failures(cell, estimator):
-    return {c.name.split(",")[0] for c in kl.verify(cell, estimator).failed()}
-
-
 # -- copies ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [None, 1, 2])
 def test_copies_are_the_mean_of_runs_with_their_signs(window):
-    d, cell = data(4), kl.LSTM(3, INPUTS)
+    d, cell = data(4), kl.RHN(2, INPUTS)
     one, three = (learner(cell, kl.kf_rtrl(window=window, copies=r)) for r in (1, 3))
     segments = 4 // (window or 1)
     signs = np.random.default_rng(1).choice([-1.0, 1.0], (segments, LANES, 3, window or 1))
@@ -88,9 +84,9 @@ class SharedCopies(kl.Average):
 
 
 def test_copies_that_share_their_signs_fail():
-    assert failures(kl.Tanh(2, 1), kl.Online(SharedCopies(kl.KF(), 2))) == {
-        "2 copies: 1/2 of the variance"
-    }
+    shared = kl.Online(SharedCopies(kl.KF(), 2))
+    (check,) = proofs.copies(kl.Tanh(2, 1), kl.kf_rtrl(), shared, 2, "tanh")
+    assert check.value == pytest.approx(1)  # the variance is not halved at all
 
 
 @pytest.mark.skipif(not native.status().active, reason="no native kernel here")
@@ -151,7 +147,8 @@ class SignDependentP(kl.ReverseKF):
 
 
 def test_reverse_kf_with_unfair_signs_fails():
-    assert "bias of the gradient" in failures(kl.Tanh(2, 2), kl.Online(SignDependentP()))
+    (check,) = proofs.bias(kl.Tanh(2, 2), kl.Online(SignDependentP()), "tanh")
+    assert not check.ok
 
 
 @pytest.mark.parametrize("window", [None, 1])
@@ -295,11 +292,13 @@ class Short(kl.Rolling):
 def test_the_verifier_knows_the_window():
     cell = kl.Tanh(2, 2)
     for k, checks in ((3, ["gradient = definition", "biased as stated"]),
-                      (9, ["gradient = definition"])):  # fmt: skip
+                      (5, ["gradient = definition"])):  # fmt: skip
         report = kl.verify(cell, kl.rolling_tbptt(k))
         assert report.ok
         assert [c.name.split(",")[0] for c in report.checks] == checks
-    assert failures(cell, Short(3)) == {"gradient = definition"}
+    first, second = kl.verify(cell, Short(3)).checks
+    assert not first.ok
+    assert second.ok
 
 
 # -- ARTBP -----------------------------------------------------------------------------------------
@@ -321,7 +320,8 @@ class Unweighted(kl.Rolling):
 
 
 def test_cuts_without_weights_fail():
-    assert failures(kl.Tanh(2, 2), Unweighted(8, 1, 0.3)) == {"bias of the gradient"}
+    (check,) = proofs.bias(kl.Tanh(2, 2), Unweighted(8, 1, 0.3), "tanh")
+    assert not check.ok
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -365,7 +365,7 @@ by_name = pytest.mark.parametrize("estimator", ALL, ids=lambda e: e.name)
 @by_name
 def test_layouts_agree(estimator):
     # in a loop every lane goes back as far as it needs to itself, else as far as any of them does
-    cell, d = kl.GRU(2, INPUTS), data(6)
+    cell, d = kl.Tanh(2, INPUTS), data(8)
     a = learner(cell, estimator)
     s, out = a.run(start(a), **d)
     layouts = [kl.Loop()] + [kl.Shard(1)] * (estimator.span > 1)

@@ -35,6 +35,8 @@ from kronline.methods import (
     dni,
     immediate,
     kf_rtrl,
+    kf_tbptt,
+    ok,
     reservoir,
     reverse_kf,
     rflo,
@@ -49,7 +51,19 @@ from kronline.online import Estimator, Online, Params
 from kronline.readout import Readout, linear, softmax
 from kronline.rolling import Rolling
 from kronline.save import load, save
-from kronline.traces import KF, RFLO, UORO, Average, Exact, Nothing, ReverseKF, SnAp, Trace
+from kronline.traces import (
+    KF,
+    OK,
+    RFLO,
+    UORO,
+    Average,
+    Exact,
+    Nothing,
+    ReverseKF,
+    SnAp,
+    Tail,
+    Trace,
+)
 from kronline.verifier import verify
 
 __all__ = [
@@ -57,6 +71,7 @@ __all__ = [
     "KF",
     "LIF",
     "LSTM",
+    "OK",
     "RFLO",
     "RHN",
     "UORO",
@@ -87,6 +102,7 @@ __all__ = [
     "Spectral",
     "Stack",
     "State",
+    "Tail",
     "Tanh",
     "Trace",
     "UnitCell",
@@ -99,8 +115,10 @@ __all__ = [
     "gate_bias",
     "immediate",
     "kf_rtrl",
+    "kf_tbptt",
     "linear",
     "load",
+    "ok",
     "reservoir",
     "reverse_kf",
     "rflo",

@@ -90,7 +90,7 @@ def total(grads: Grads) -> Grads:
             return jnp.tensordot(left, right, axes=(0, 0))
         if isinstance(g, Weighted):
             return jnp.tensordot(g.weights, g.terms, axes=g.weights.ndim)
-        return g.sum(0)
+        return jnp.tensordot(jnp.ones(g.shape[0], g.dtype), g, axes=1)  # faster than g.sum(0)
 
     return jax.tree.map(leaf, grads, is_leaf=is_leaf)
 

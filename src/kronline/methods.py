@@ -110,7 +110,7 @@ def artbp(c: float, max_len: int, every: int | None = None) -> Rolling:
     `every` losses is exactly their gradient through their own steps and the max_len − 1 steps
     before: for a stretch of at most max_len steps since the start or a reset, the whole one; what
     lies further back than that is ignored. The noise of a dependency over d steps has variance
-    (1−c)^−d − 1 times its square: it grows fast beyond 1/c steps, where this stops to be of use.
+    (1−c)^−d − 1 times its square: it grows fast beyond 1/c steps.
 
     Any cell. A step back is taken for as long as one lane is still connected to it, so that the
     work is that of TBPTT times `(every + L)/every`, L being about (log(lanes) + 0.6)/c, and at most

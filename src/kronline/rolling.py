@@ -78,7 +78,7 @@ class Rolling(Estimator):
     def name(self) -> str:
         """As it is called."""
         if self.cut:
-            return f"artbp({self.cut:g}, {self.horizon}, every={self.every})"
+            return f"artbp({self.cut}, {self.horizon}, every={self.every})"
         every = f", every={self.every}" if self.every > 1 else ""
         return f"rolling_tbptt({self.horizon}{every})"
 

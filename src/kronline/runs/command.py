@@ -191,9 +191,8 @@ def list_(args: List) -> int:
             raise UsageError(f"{args.folder} is not a folder")
         runs = []
     else:
-        places = sorted(f.parent for f in args.folder.rglob(folder.CONFIG))
-        runs = [folder.read(p) for p in places if folder.is_run(p)]
-    rows = [_row(run) for run in runs]
+        runs = sorted(f.parent for f in args.folder.rglob(folder.CONFIG))
+    rows = [_row(path) for path in runs if folder.is_run(path)]
     if args.json:
         print(json.dumps({"runs": rows}))
         return 0
@@ -206,7 +205,7 @@ def list_(args: List) -> int:
     for column in ("done", "T", "solved", "valid", "test"):
         table.add_column(column, justify="right")
     for row in rows:
-        cells = (row[c] for c in ("run", "kind", "cell", "estimator", "state"))
+        cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
         done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
         numbers = (row.get(c) for c in ("T", "solved", "valid", "test"))
         table.add_row(*map(str, cells), done, *("" if v is None else f"{v:.4g}" for v in numbers))
@@ -214,7 +213,11 @@ def list_(args: List) -> int:
     return 0
 
 
-def _row(run: folder.Run) -> dict[str, Any]:
+def _row(path: Path) -> dict[str, Any]:
+    try:
+        run = folder.read(path)
+    except UsageError as e:  # the others are shown all the same
+        return {"run": str(path), "state": "damaged", "message": str(e)}
     methods = run.config.get("estimator") or ", ".join(run.config.get("estimators", []))
     return {
         "run": str(run.path),

@@ -97,8 +97,10 @@ def read(path: Path | str) -> Run:
             "`kronline train` and `kronline variance` make it; `kronline list` shows them"
         )
     try:
-        config = tomllib.loads((path / CONFIG).read_text())
-        about, status = (json.loads((path / name).read_text()) for name in (ABOUT, STATUS))
+        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        about, status = (
+            json.loads((path / name).read_text(encoding="utf-8")) for name in (ABOUT, STATUS)
+        )
     except (ValueError, FileNotFoundError) as e:
         raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
     metrics, timing = lines(path / METRICS), lines(path / TIMING)
@@ -188,7 +190,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     """A .jsonl file; a last line that was cut off by a kill is left out."""
     if not path.exists():
         return []
-    whole, _, _ = path.read_text().rpartition("\n")
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
     try:
         return [json.loads(line) for line in whole.splitlines()]
     except ValueError as e:

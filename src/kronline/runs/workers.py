@@ -116,7 +116,8 @@ def _ended(working: Working) -> list[dict[str, str]]:
     """Why a process failed, if it did. One that diverged has not failed: it is a result."""
     working.log.close()
     code = working.process.returncode
-    if code in (0, command.DIVERGED, 128 + signal.SIGTERM):
+    stopped = working.told_to_stop and code in (128 + signal.SIGTERM, -signal.SIGTERM)
+    if stopped or code in (0, command.DIVERGED):
         return []
     text = (working.member.path / "log.txt").read_text(errors="replace").strip()
     last = text.splitlines()[-1] if text else "no output"

@@ -44,8 +44,8 @@ def basis(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"]) -> Basis:
     d2, V = jnp.linalg.eigh(R.T @ Gb @ R)
     d, V = jnp.sqrt(jnp.maximum(d2[::-1], 0)), V[:, ::-1]
     root = jnp.sqrt(jnp.maximum(d, jnp.sqrt(tiny) * d[0]) + (d[0] == 0))
-    X = jax.scipy.linalg.solve_triangular(R, V, trans=1, lower=True) * root
-    return Basis(X, R @ V / root, d)
+    X = jax.scipy.linalg.solve_triangular(R, V, trans=1, lower=True) * root[None]
+    return Basis(X, R @ V / root[None], d)
 
 
 def shares(d: Float[Array, " K"], r: int) -> tuple[Float[Array, " K"], Float[Array, ""]]:

@@ -4,15 +4,15 @@ For unit-wise cells, where a weight moves nothing else within one step: one numb
 slot, `e[a,i,k,j] = ds[a,j]/dW[i,k,j]`.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.grads import Weighted
 from kronline.jacobians import Kronecker, Lin, UnitH, UnitM
 from kronline.lanes import looped
-from kronline.traces.uoro_block import CACHED
 
 Own = Float[Array, "q m r n"]  # e
 
@@ -34,36 +34,47 @@ def unit_wise(lin: Lin) -> tuple[Float[Array, " m"], UnitH]:
     return lin.groups["W"].feats, lin.H
 
 
-def step(e: Own, move: Move, reset: Bool[Array, ""] | None = None) -> Own:
-    """One step, perhaps after a reset."""
-
-    def one(e: Own, move: Move, reset: Bool[Array, ""] | None) -> tuple[Own, tuple[()]]:
-        return _moved(e if reset is None else jnp.where(reset, 0, e), move), ()
-
-    return looped(one, CACHED)(e, move, reset)[0]
+def step(e: Own, move: Move) -> Own:
+    """One step."""
+    nowhere, never = jnp.zeros_like(move.D[:, 0]), jnp.zeros((), bool)
+    return looped(partial(_step_pull, before=False))(e, move, never, nowhere)[0]
 
 
-def pull(e: Own, delta: Float[Array, " N"]) -> Weighted:
+def step_pull(
+    e: Own, move: Move, reset: Bool[Array, ""], delta: Float[Array, " N"], *, before: bool
+) -> tuple[Own, Float[Array, "m r n"]]:
+    """One step, perhaps after a reset, and `δ·e` after it (or before it), in one pass over e."""
+    slots = delta.reshape(e.shape[0], e.shape[-1])
+    return looped(partial(_step_pull, before=before))(e, move, reset, slots)
+
+
+def pull(e: Own, delta: Float[Array, " N"]) -> Float[Array, "m r n"]:
     """`δ·e`."""
-    return _summable(_read(e, delta.reshape(e.shape[0], e.shape[-1])))
+    return _read(e, delta.reshape(e.shape[0], e.shape[-1]))
+
+
+def _step_pull(
+    e: Own, move: Move, reset: Bool[Array, ""], delta: Float[Array, "q n"], before: bool
+) -> tuple[Own, Float[Array, "m r n"]]:
+    def begin(e: Own) -> tuple[Own, Any]:
+        return _moved(jnp.zeros_like(e), move), jnp.zeros_like(e[0]) if before else ()
+
+    def go_on(e: Own) -> tuple[Own, Any]:
+        return _moved(e, move), _read(e, delta) if before else ()
+
+    # two branches, so that XLA makes the new e apart from the old one, in the cache
+    new, old = jax.lax.cond(reset, begin, go_on, e)
+    return new, old if before else _read(new, delta)
 
 
 def _moved(e: Own, move: Move) -> Own:
+    """`e ← block e + D ĥ`, elementwise: XLA is slow at anything else here."""
     feats, D, block, keep = move
-
-    def slot(a: int) -> Float[Array, "m r n"]:
-        old = sum(block[a, b][None, None] * e[b] for b in range(len(D)))
-        if keep is not None:
-            old = jnp.where(keep[a][None, :, None], old, 0)
-        return old + feats[:, None, None] * D[a][None]
-
-    return jnp.stack([slot(a) for a in range(len(D))])
+    old = sum(block[:, b, None, None] * e[b][None] for b in range(len(e)))
+    if keep is not None:
+        old = jnp.where(keep[:, None, :, None], old, 0)
+    return old + feats[None, :, None, None] * D[:, None]
 
 
 def _read(e: Own, delta: Float[Array, "q n"]) -> Float[Array, "m r n"]:
     return jnp.asarray(sum(d[None, None] * e_a for d, e_a in zip(delta, e, strict=True)))
-
-
-def _summable(g: Float[Array, "m r n"]) -> Weighted:
-    """A gradient whose sum over lanes is a product, which is the fastest way to make it."""
-    return Weighted(jnp.ones(1, g.dtype), g[None])

@@ -59,12 +59,11 @@ class RFLO(Trace):
         before: bool,
     ) -> tuple[dict[str, own.Own], Grads]:
         """One step; δ is multiplied with e where e is made."""
-        lin, reset = steps.at(0), steps.resets[0]
-        e = own.step(memory["W"], _direct(lin), reset)
-        if not before:
-            return {"W": e}, {"W": own.pull(e, delta)}
-        old = jnp.where(reset, 0, memory["W"])
-        return {"W": e}, {"W": own.pull(old, lin.vjp(delta)[0])}
+        lin = steps.at(0)
+        delta = lin.vjp(delta)[0] if before else delta
+        move = _direct(lin)
+        e, read = own.step_pull(memory["W"], move, steps.resets[0], delta, before=before)
+        return {"W": e}, {"W": read}
 
     def pull(self, memory: dict[str, own.Own], delta: Float[Array, " N"]) -> Grads:
         """`δ·e`."""

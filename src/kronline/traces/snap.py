@@ -129,13 +129,11 @@ class SnAp(Trace):
         slots = memory.get("W")
         if not isinstance(slots, Slots):
             return super().push_pull(memory, steps, noise, delta, before=before)
-        lin, reset = steps.at(0), steps.resets[0]
+        lin = steps.at(0)
+        delta = lin.vjp(delta)[0] if before else delta
         move = _own_unit(slots, lin)
-        e = own.step(slots.e, move, reset)
-        if not before:
-            return {"W": slots._replace(e=e)}, {"W": own.pull(e, delta)}
-        old = jnp.where(reset, 0, slots.e)
-        return {"W": slots._replace(e=e)}, {"W": own.pull(old, lin.vjp(delta)[0])}
+        e, read = own.step_pull(slots.e, move, steps.resets[0], delta, before=before)
+        return {"W": slots._replace(e=e)}, {"W": read}
 
     def pull(self, memory: dict[str, Some], delta: Float[Array, " N"]) -> Grads:
         """`δ·G`."""

@@ -7,8 +7,21 @@ from itertools import product
 import jax
 
 from kronline import cells, native
-from kronline.cells.base import Cell, LinearCell
-from kronline.methods import artbp, kf_rtrl, reverse_kf, rolling_tbptt, rtrl, uoro
+from kronline.cells.base import Cell, LinearCell, UnitCell
+from kronline.methods import (
+    artbp,
+    dni,
+    immediate,
+    kf_rtrl,
+    reservoir,
+    reverse_kf,
+    rflo,
+    rolling_tbptt,
+    rtrl,
+    snap,
+    tbptt,
+    uoro,
+)
 from kronline.online import Estimator, Online
 from kronline.rolling import Rolling
 from kronline.traces import UORO, Average
@@ -123,6 +136,7 @@ def library(everything: bool = False) -> list[Job]:
             jobs += [_gradient_only(name, cell, e) for e in windows]
             jobs += [_gradient_only(name, cell, noisy[0](), symbols=True)]
     jobs += _relatives(everything)
+    jobs += _cheap(everything)
     for name, cell in TINY.items():
         jobs += [_lanes(name, cell, estimator) for estimator in (kf_rtrl(), uoro())]
     jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2), "tanh")
@@ -154,6 +168,25 @@ def _relatives(everything: bool) -> list[Job]:
             jobs += jobs_for(CELLS[name], e, name)
         for e in truncated:
             jobs += jobs_for(MORE_CELLS["opaque GRU"], e, "opaque GRU")
+    return jobs
+
+
+def _cheap(everything: bool) -> list[Job]:
+    """The cheap and biased methods: each on the cells that it takes, or once."""
+    once = {
+        "tanh": (snap(2), immediate()),
+        "leaky tanh": (rflo(),),
+        "LSTM": (snap(1),),
+        "RHN": (dni(2), reservoir()),
+    }
+    jobs: list[Job] = []
+    for name, cell in (CELLS | {"LIF": MORE_CELLS["LIF"]}).items():
+        chosen: list[Estimator] = list(once.get(name, ()))
+        if everything:
+            chosen = [snap(1), snap(2), snap(1, window=2), tbptt(2), dni(2), reservoir()]
+            chosen += [rflo(), rflo(window=1)] * isinstance(cell, UnitCell)
+        for e in chosen:
+            jobs += jobs_for(cell, e, name)
     return jobs
 
 
