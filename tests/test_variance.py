@@ -122,12 +122,14 @@ def test_rtrl_is_exact_at_all_times(method, loss_steps):
     assert found.error.max() < 1e-8
 
 
-def test_tbptt_is_exact_within_its_first_window_only():
-    net = learner(kl.RHN(4, S, init_weights=STD), kl.tbptt(4))
+@pytest.mark.parametrize("method", [kl.tbptt(4), kl.kf_tbptt(4, pairs=1)], ids=lambda m: m.name)
+def test_a_window_is_exact_within_its_first_segment_only(method):
+    net = learner(kl.RHN(4, S, init_weights=STD), method)
     found = measured(net, (4, 8, 16), loss_steps=2)
     assert found.error[0].max() < 1e-8
     assert found.error[1:].min() > 1e-5
-    np.testing.assert_array_equal(found.cosine[:, :1], found.cosine[:, 1:2])  # no noise
+    noisy = np.ptp(found.cosine, axis=1) > 0
+    assert not noisy.any() if method.name == "tbptt(4)" else noisy[2]
 
 
 @pytest.mark.parametrize("method", [kl.kf_rtrl(), kl.uoro(2)], ids=lambda m: m.name)
