@@ -55,12 +55,11 @@ def close(a, b, rtol=1e-10):
 # -- copies ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("window", [None, 1, 2])
+@pytest.mark.parametrize("window", [None, 1])
 def test_copies_are_the_mean_of_runs_with_their_signs(window):
     d, cell = data(4), kl.RHN(2, INPUTS)
     one, three = (learner(cell, kl.kf_rtrl(window=window, copies=r)) for r in (1, 3))
-    segments = 4 // (window or 1)
-    signs = np.random.default_rng(1).choice([-1.0, 1.0], (segments, LANES, 3, window or 1))
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], (4, LANES, 3, 1))
     state, mean = three.gradients(start(three), **d, noise={"W": signs})
     alone = [one.gradients(start(one), **d, noise={"W": signs[:, :, r]}) for r in range(3)]
     close(mean, jax.tree.map(lambda *g: sum(g) / 3, *(g for _, g in alone)))
@@ -324,10 +323,9 @@ def test_cuts_without_weights_fail():
     assert not check.ok
 
 
-@pytest.mark.parametrize("every", [1, 4])
-def test_artbp_sums_to_the_published_recursion(every):
+def test_artbp_sums_to_the_published_recursion():
     # δ_{t−1} = dL_{t−1}/ds + ξ_t δ_t H_t over the whole run, for given cuts, however it is grouped
-    c, d = 0.4, data(8)
+    c, every, d = 0.4, 2, data(8)
     a = learner(kl.RHN(3, INPUTS), kl.artbp(c, 8, every))
     passed = np.random.default_rng(3).choice([0.0, 1.0], (8, LANES), p=[c, 1 - c])
     noise = passed.reshape(-1, every, LANES).swapaxes(1, 2)

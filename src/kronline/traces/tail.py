@@ -37,8 +37,8 @@ class Carried(NamedTuple):
 class Tail(Trace):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
 
-    Costs one product of N × N by N × n a step (for a unit-wise cell half, or a quarter, of
-    KF-RTRL's `H A`), and `P A_i` once a segment. How alike two right factors are is measured on a
+    Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
+    and `P A_i` once a segment; memory for the k matrices P. How alike two right factors are is measured on a
     sketch, 16 rows that are walked along: it only serves to choose the mix, which is unbiased
     whatever is chosen.
 
