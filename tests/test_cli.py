@@ -90,8 +90,23 @@ def test_unknown_commands_and_options(capsys):
     assert kronline("--version").stdout.strip() == f"kronline {kl.__version__}"
 
 
-def test_a_failed_proof_exits_with_1(capsys):
-    assert code("verify", "--cell", "Tanh(2, 2)", "--estimator", "tbptt(2)") == 1
+HALVED = """
+from dataclasses import dataclass
+import kronline as kl
+
+@dataclass(frozen=True)
+class Halved(kl.KF):
+    def pull(self, memory, delta):
+        return super().pull(memory, 0.5 * delta)
+
+estimator = kl.Online(Halved())
+"""
+
+
+def test_a_failed_proof_exits_with_1(tmp_path, capsys):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(HALVED)
+    assert code("verify", "--cell", "Tanh(2, 2)", "--estimator", f"{wrong}:estimator") == 1
     assert "FAILS" in capsys.readouterr().out
 
 
