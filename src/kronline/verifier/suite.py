@@ -146,9 +146,9 @@ def library(everything: bool = False) -> list[Job]:
     return [*jobs, ("Theorem 1", theorem)]
 
 
-# one of each kind: unit-wise, with and without slots, and in groups; the default set has the first
+# one of each kind: unit-wise, with and without slots, and in groups
 FOUR = ("tanh", "RHN", "LSTM", "depth-2 RHN")
-TWO = FOUR[:2]
+TWO = FOUR[:2]  # for the default set
 LONG = 8  # steps, more than any enumeration has
 
 
