@@ -38,9 +38,9 @@ class Tail(Trace):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
 
     Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
-    and `P A_i` once a segment; memory for the k matrices P. How alike two right factors are is measured on a
-    sketch, 16 rows that are walked along: it only serves to choose the mix, which is unbiased
-    whatever is chosen.
+    and `P A_i` once a segment; memory for the k matrices P. How alike two right factors are is
+    measured on a sketch, 16 rows that are walked along: it only serves to choose the mix, which is
+    unbiased whatever is chosen.
 
     Args:
         pairs: r.
