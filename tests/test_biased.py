@@ -10,7 +10,8 @@ import pytest
 
 import kronline as kl
 from kronline import names
-from kronline.traces.snap import Kept, reached
+from kronline.traces.reached import reached
+from kronline.traces.snap import Kept
 from kronline.verifier import enumeration as proofs
 from running import command
 
@@ -425,8 +426,8 @@ def test_leaky_integrate_and_fire():
         return cell.output(cell.step({"W": jnp.asarray(W)}, jnp.concatenate([v, s]), x))
 
     surrogate = np.diag(0.8 / 0.5 / (1 + 2 * np.abs(want / 0.5 - 1)) ** 2)
-    close(jax.jacfwd(spikes)(v), surrogate)
-    close(jax.jacrev(spikes)(v), surrogate)
+    close(jax.jit(jax.jacfwd(spikes))(v), surrogate)
+    close(jax.jit(jax.jacrev(spikes))(v), surrogate)
 
 
 def test_spiking_networks_are_cells_as_any_other():

@@ -59,6 +59,8 @@ class RFLO(Trace):
         before: bool,
     ) -> tuple[dict[str, own.Own], Grads]:
         """One step; δ is multiplied with e where e is made."""
+        if (type(self).step, type(self).pull) != (RFLO.step, RFLO.pull):
+            return super().push_pull(memory, steps, noise, delta, before=before)
         lin = steps.at(0)
         delta = lin.vjp(delta)[0] if before else delta
         move = _direct(lin)

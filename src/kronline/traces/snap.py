@@ -1,10 +1,8 @@
 """SnAp-n (Menick et al., 2020): of G, the entries that a weight reaches within n steps."""
 
-import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -17,8 +15,7 @@ from kronline.lanes import looped
 from kronline.noise import Noise
 from kronline.traces import own
 from kronline.traces.base import Steps, Trace
-
-POINTS = 16  # random points at which a cell's structure is looked at
+from kronline.traces.reached import reached
 
 
 class Slots(NamedTuple):
@@ -41,11 +38,10 @@ Some = Slots | Kept | Float[Array, "N m r n"]  # the last: all of G
 
 @dataclass(frozen=True)
 class SnAp(Trace):
-    """`G ← mask ∘ (H G + F)`: biased, without what a weight does where it needs longer to get to.
+    """`G ← mask ∘ (H G + F)`: biased, without states that a weight does not reach within n steps.
 
-    The mask is structural: an entry stays if a weight can move it within n steps of the cell,
-    whatever the values are, found once by looking at the cell's Jacobians in random places. Masked
-    entries are not stored.
+    The mask is structural: an entry of G stays if the weight can move that entry of the state
+    within n steps of the cell, whatever the values are just now. The others are not stored.
 
     - Unit-wise cells, n = 1: the slots of the weight's own unit, one number a weight and slot,
       `e_j ← H_jj e_j + D_j ĥ`: O(q |θ|) memory and time; G is never formed. An LSTM keeps dc/dw and
@@ -95,14 +91,13 @@ class SnAp(Trace):
         assert isinstance(cell, LinearCell)
         kept = reached(cell, self.order)
         if isinstance(cell, UnitCell) and self.order == 1:
-            W, q = params["W"], len(cell.slots)
-            n = cell.hidden
-            keep = kept["W"].reshape(q, n, -1, n)[:, 0, :, 0]
+            W, q, n = params["W"], len(cell.slots), cell.hidden
+            keep = np.einsum("ajkj->ak", kept["W"].reshape(q, n, -1, n))  # for booleans: any
             return {"W": Slots(jnp.zeros((q, *W.shape), W.dtype), jnp.asarray(keep))}
         return {name: _start(kept[name], W) for name, W in params.items()}
 
     def step(self, memory: dict[str, Some], lin: Lin, noise: Noise) -> dict[str, Some]:
-        """`G ← mask ∘ (H G + F)`, where the mask lets anything through."""
+        """`G ← mask ∘ (H G + F)`, for the entries that are kept."""
         assert isinstance(lin, Kronecker)
         out: dict[str, Some] = {}
         for name, group in lin.groups.items():
@@ -126,8 +121,8 @@ class SnAp(Trace):
         before: bool,
     ) -> tuple[dict[str, Some], Grads]:
         """One step; where one pass is enough, δ is multiplied with e where e is made."""
-        slots = memory.get("W")
-        if not isinstance(slots, Slots):
+        slots, usual = memory.get("W"), (SnAp.step, SnAp.pull)
+        if not isinstance(slots, Slots) or (type(self).step, type(self).pull) != usual:
             return super().push_pull(memory, steps, noise, delta, before=before)
         lin = steps.at(0)
         delta = lin.vjp(delta)[0] if before else delta
@@ -160,45 +155,6 @@ class SnAp(Trace):
             return jnp.where(flag, 0, m)
 
         return {name: zero(m) for name, m in memory.items()}
-
-
-@functools.lru_cache(maxsize=64)
-def reached(cell: LinearCell, order: int) -> dict[str, np.ndarray]:
-    """Which entries of the state each z of each weight matrix moves within `order` steps.
-
-    Returns:
-        (N, r, n) booleans a weight matrix.
-    """
-    H, M = _pattern(cell)
-    if order == 1:
-        return M
-    before = reached(cell, order - 1)
-    return {n: M[n] | (np.tensordot(H.astype(float), before[n], axes=1) > 0) for n in M}
-
-
-@functools.lru_cache(maxsize=64)
-def _pattern(cell: LinearCell) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Where H and M may differ from zero.
-
-    They are looked at in random places: an entry that is zero in all of these is always zero. What
-    the parameters in use are does not matter.
-    """
-    rng = np.random.default_rng(0)
-
-    def normal(*shape: int) -> np.ndarray:
-        return rng.normal(size=(POINTS, *shape)).astype(np.float32)
-
-    def look(at: tuple[Any, Array, Array]) -> tuple[Array, dict[str, Array]]:
-        weights, s, x = at
-        lin = cell.linearise(cell.project(weights), s, x)
-        assert isinstance(lin, Kronecker)
-        return lin.H.dense() != 0, {name: g.M.dense() != 0 for name, g in lin.groups.items()}
-
-    weights = {n: normal(*w.shape) / np.float32(w.rows**0.5) for n, w in cell.weights().items()}
-    points = (weights, normal(cell.size), normal(cell.inputs))
-    with jax.ensure_compile_time_eval():  # also where a program is being compiled
-        found = jax.jit(lambda at: jax.lax.map(look, at))(points)
-    return jax.tree.map(lambda a: np.asarray(a).any(0), found)
 
 
 def _start(kept: np.ndarray, W: Array) -> Some:

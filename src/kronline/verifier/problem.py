@@ -34,7 +34,8 @@ class Problem:
         """x, y, reset, weight, as `learner.gradients` takes them."""
         rng = np.random.default_rng(self.seed)
         reset = np.zeros((self.steps, 1), bool)
-        reset[1] = True  # the first step is forgotten, all others hang together
+        # the first step is forgotten, all others hang together; two steps alone do so, too
+        reset[1] = self.steps > 2
         symbols = rng.integers(0, self.cell.inputs, (self.steps, 1))
         vectors = rng.normal(size=(self.steps, 1, self.cell.inputs))
         return {
