@@ -49,12 +49,6 @@ class Sensitivity(ABC):
     def lmul(self, P: Float[Array, "p N"]) -> Float[Array, "p r n"]:
         """`P M`."""
 
-    @abstractmethod
-    def summed(
-        self, P: Float[Array, "k p N"], weights: Float[Array, "k i"]
-    ) -> Float[Array, "p i r n"]:
-        """`Σ_s weights_si P_s M_s`, for the M of k steps, stacked on a leading axis."""
-
 
 @partial(jax.tree_util.register_dataclass, data_fields=("M",), meta_fields=())
 @dataclass(frozen=True)
@@ -86,12 +80,6 @@ class DenseM(Sensitivity):
     def lmul(self, P: Float[Array, "p N"]) -> Float[Array, "p r n"]:
         """`P M`."""
         return jnp.tensordot(P, self.M, axes=1)
-
-    def summed(
-        self, P: Float[Array, "k p N"], weights: Float[Array, "k i"]
-    ) -> Float[Array, "p i r n"]:
-        """`Σ_s weights_si P_s M_s`."""
-        return jnp.einsum("spN,sNrn,si->pirn", P, self.M, weights, optimize="optimal")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("D",), meta_fields=())
@@ -134,14 +122,6 @@ class UnitM(Sensitivity):
         q, _, n = self.D.shape
         return jnp.einsum("paj,akj->pkj", P.reshape(-1, q, n), self.D)
 
-    def summed(
-        self, P: Float[Array, "k p N"], weights: Float[Array, "k i"]
-    ) -> Float[Array, "p i r n"]:
-        """`Σ_s weights_si P_s M_s`."""
-        k, q, _, n = self.D.shape
-        scaled = self.D[:, :, None] * weights[:, None, :, None, None]  # (k, q, i, r, n)
-        return jnp.einsum("spaj,saikj->pikj", P.reshape(k, -1, q, n), scaled)
-
 
 class StateJac(ABC):
     """`H = ∂s'/∂s`, as the products that the traces need."""
@@ -164,7 +144,11 @@ class StateJac(ABC):
 
     def vm(self, d: Vector) -> Vector:
         """`d H`."""
-        return self.rmm(d[None])[0]
+        return self.few(d[None])[0]
+
+    def few(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+        """`P H` for so few rows that H is not worth being built."""
+        return self.rmm(P)
 
     def dense(self) -> Float[Array, "N N"]:
         """H, written out."""
@@ -263,14 +247,14 @@ class UnitH(StateJac):
         out = jnp.einsum("aki,ki->ai", self.D, dz) + jnp.einsum("abi,bi->ai", self.E, slots)
         return out.reshape(v.shape)
 
-    def vm(self, d: Vector) -> Vector:
-        """`d H = (d D) Wᵀ + d E`, in O(n²) without building H."""
+    def few(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+        """`P H = (P D) Wᵀ + P E`, in O(n²) a row without building H."""
         q, _, n = self.D.shape
-        slots = d.reshape(q, n)
-        out = jnp.einsum("ai,abi->bi", slots, self.E)
-        dz = jnp.einsum("ai,aki->ki", slots, self.D)
-        back = jnp.einsum("bjki,ki->bj", self.W, dz)
-        return out.at[np.array(self.reads)].add(back).reshape(d.shape)
+        slots = P.reshape(-1, q, n)
+        out = jnp.einsum("pai,abi->pbi", slots, self.E)
+        dz = jnp.einsum("pai,aki->pki", slots, self.D)
+        back = jnp.einsum("bjki,pki->pbj", self.W, dz)
+        return out.at[:, np.array(self.reads)].add(back).reshape(P.shape)
 
     def scaled(self, c: Float[Array, ""]) -> "UnitH":
         """`c H`, in O(n)."""

@@ -1,11 +1,11 @@
 """The native CPU kernel: an accelerator behind the same traces, never needed.
 
-`kernel.cpp` holds the two products that KF-RTRL is made of. It is built with the system's compiler
+`kernel.cpp` holds the products that KF-RTRL and KF-TBPTT are made of. It is built with the system's compiler
 when it is first used, and kept. Where that cannot be, pure JAX does the same work.
 """
 
 from kronline.native.build import KernelError, Library, library
-from kronline.native.calls import merge, rmm
+from kronline.native.calls import merge, rmm, walk
 from kronline.native.choice import Status, active, either, status, usable, use
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "status",
     "usable",
     "use",
+    "walk",
 ]

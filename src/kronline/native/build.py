@@ -18,7 +18,7 @@ import jax
 import jaxlib
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
-TARGETS = ("kronline_merge", "kronline_rmm")
+TARGETS = ("kronline_merge", "kronline_rmm", "kronline_walk")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
 MACHINE = (("-march=native",), ("-mcpu=native",), ())

@@ -1,4 +1,4 @@
-"""The kernel's two products as JAX functions of one lane; `vmap` hands all lanes to one call."""
+"""The kernel's products as JAX functions of one lane; `vmap` hands all lanes to one call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,6 +58,27 @@ def rmm(
 
     WT = jnp.moveaxis(W.reshape(-1, r, n), 0, -1)
     return _over_lanes(call)(WT, D, E, P)
+
+
+def walk(
+    W: Float[Array, "b n r n"],
+    D: Float[Array, "k q r n"],
+    E: Float[Array, "k q q n"],
+    reads: tuple[int, ...],
+    resets: Float[Array, " k"],
+    right: Float[Array, "k+p p"],
+    A: Float[Array, "N p r n"],
+) -> Float[Array, "N p r n"]:
+    """The new A of KF-TBPTT after k steps (tail.py), in place; `resets` is not 0 at a reset."""
+    r, n = D.shape[-2:]
+
+    def call(WT: Array, *lanes: Array) -> Any:
+        out = jax.ShapeDtypeStruct(lanes[-1].shape, WT.dtype)
+        f = jax.ffi.ffi_call("kronline_walk", out, input_output_aliases={5: 0})
+        return f(WT, *lanes, reads=np.array(reads, np.int64))
+
+    WT = jnp.moveaxis(W.reshape(-1, r, n), 0, -1)
+    return _over_lanes(call)(WT, D, E, resets, right, A)
 
 
 def _over_lanes(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,8 +1,10 @@
-// KF-RTRL's two products on a CPU, for unit-wise cells, with H built in cache:
+// The products of KF-RTRL and KF-TBPTT on a CPU, for unit-wise cells, with H built in cache:
 //
 //   merge:  u (x) A <- one pair for u (x) HA + h (x) D, in place (kf.py's `merge`), with |HA| and
 //           d.HA from the same pass over A
 //   rmm:    P <- P H, in place
+//   walk:   a segment backwards, P <- I, then A_i <- sum_t right_ti P_t D_t + P sum_j right_ji A_j
+//           with P_t-1 = P_t H_t, in place (tail.py)
 //
 //   H[(a,i),(b,j)] = sum_k D[a,k,i] W[(b,j),k,i] + [i=j] E[a,b,i]
 //
@@ -83,10 +85,12 @@ INLINE void store_row(T* to, typename Lanes<T>::Vec v0, typename Lanes<T>::Vec v
   }
 }
 
+constexpr int kScratches = 7;
+
 // kBytes-aligned memory that a thread keeps for its next item.
 template <typename T>
 T* scratch(int which, size_t count) {
-  static thread_local std::vector<char> memory[3];
+  static thread_local std::vector<char> memory[kScratches];
   std::vector<char>& m = memory[which];
   if (m.size() < count * sizeof(T) + kBytes) m.resize(count * sizeof(T) + kBytes);
   uintptr_t at = (reinterpret_cast<uintptr_t>(m.data()) + kBytes - 1) / kBytes * kBytes;
@@ -140,6 +144,7 @@ INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t s
 // helps with the others' when it is done.
 template <typename Work>
 void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
+  if (items == 0) return;
   struct Share {
     alignas(64) std::atomic<int64_t> next{0};
     std::atomic<bool> taken{false};
@@ -384,42 +389,222 @@ void build_panels(const Shape& s, const T* WT, const T* D, const T* E, T* panels
   }
 }
 
-// P <- P H for rows [from, to) of one lane's P (p x N), in place.
+// `out` <- `left` H, for some rows of N numbers; panels are H's, each read once for all the rows.
 template <typename T>
-void rmm_rows(const Shape& s, const T* panels, const T* E, T* P, int64_t from, int64_t to) {
+void times_H(const Shape& s, const T* panels, const T* E, const T* left, int64_t rows, T* out) {
   using L = Lanes<T>;
   using Vec = typename L::Vec;
   const int64_t n = s.n, N = s.N(), K = s.K();
-  T* left = scratch<T>(1, kRows * N);
-  for (int64_t R = from; R < to; R += kRows) {
-    const int rows = std::min<int64_t>(kRows, to - R);
-    std::memcpy(left, P + R * N, rows * N * sizeof(T));
-    for (int64_t c = 0; c < K; c += L::kCols) {
-      T* out = scratch<T>(2, kRows * L::kCols);
+  for (int64_t c = 0; c < K; c += L::kCols) {
+    const int64_t last = std::min(K, c + L::kCols);
+    const bool whole = last - c == L::kCols && c / n == (last - 1) / n;  // or it straddles two slots
+    T* straight = out + s.reads[c / n] * n + c % n;
+    for (int64_t R = 0; R < rows; R += kRows) {
+      const int count = std::min<int64_t>(kRows, rows - R);
       auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
-        store_row(out + m * L::kCols, v0, v1, L::kCols);
+        if (whole) {
+          store_row(straight + (R + m) * N, v0, v1, L::kCols);
+          return;
+        }
+        T row[L::kCols];
+        store_row(row, v0, v1, L::kCols);
+        for (int64_t j = c; j < last; ++j)
+          out[(R + m) * N + s.reads[j / n] * n + j % n] = row[j - c];
       };
-      blocks<T, kRows>(rows, N, left, N, 1, panels + c * N, done);
-      for (int64_t j = c; j < std::min(K, c + L::kCols);) {  // a panel may straddle two slots
-        const int64_t end = std::min({K, c + L::kCols, (j / n + 1) * n});
-        for (int m = 0; m < rows; ++m)
-          std::memcpy(P + (R + m) * N + s.reads[j / n] * n + j % n, out + m * L::kCols + j - c,
-                      (end - j) * sizeof(T));
-        j = end;
-      }
+      blocks<T, kRows>(count, N, left + R * N, N, 1, panels + c * N, done);
     }
-    for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
-      if (s.read(b)) continue;
-      for (int m = 0; m < rows; ++m) {
-        T* out = P + (R + m) * N + b * n;
-        std::fill(out, out + n, T(0));
-        for (int64_t a = 0; a < s.q; ++a)
-          for (int64_t i = 0; i < n; ++i)
-            out[i] += left[m * N + a * n + i] * E[(a * s.q + b) * n + i];
-      }
+  }
+  for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
+    if (s.read(b)) continue;
+    for (int64_t m = 0; m < rows; ++m) {
+      T* to = out + m * N + b * n;
+      std::fill(to, to + n, T(0));
+      for (int64_t a = 0; a < s.q; ++a)
+        for (int64_t i = 0; i < n; ++i)
+          to[i] += left[m * N + a * n + i] * E[(a * s.q + b) * n + i];
     }
   }
 }
+
+// `out` <- rows [from, from + rows) of H.
+template <typename T>
+void rows_of_H(const Shape& s, const T* panels, const T* E, int64_t from, int64_t rows, T* out) {
+  const int64_t n = s.n, N = s.N(), K = s.K(), cols = Lanes<T>::kCols;
+  std::fill(out, out + rows * N, T(0));
+  for (int64_t m = 0; m < rows; ++m) {
+    const int64_t a = (from + m) / n, i = (from + m) % n;
+    for (int64_t j = 0; j < K; ++j)
+      out[m * N + s.reads[j / n] * n + j % n] =
+          panels[j / cols * cols * N + (from + m) * cols + j % cols];
+    for (int64_t b = 0; b < s.q; ++b)
+      if (!s.read(b)) out[m * N + b * n + i] = E[(a * s.q + b) * n + i];
+  }
+}
+
+// How many rows of P go over a panel of H while it is in cache.
+constexpr int64_t kGroup = 4 * kRows;
+
+template <typename T>
+int64_t panels_size(const Shape& s) {
+  return ceil_div(s.K(), Lanes<T>::kCols) * Lanes<T>::kCols * s.N();
+}
+
+// P <- P H for rows [from, to) of one lane's P (p x N), in place.
+template <typename T>
+void rmm_rows(const Shape& s, const T* panels, const T* E, T* P, int64_t from, int64_t to) {
+  const int64_t N = s.N();
+  T* left = scratch<T>(1, kGroup * N);
+  for (int64_t R = from; R < to; R += kGroup) {
+    const int64_t rows = std::min(kGroup, to - R);
+    std::memcpy(left, P + R * N, rows * N * sizeof(T));
+    times_H(s, panels, E, left, rows, P + R * N);
+  }
+}
+
+// One lane of `walk`: k steps, p pairs. Steps older than the last reset are out of reach.
+template <typename T>
+struct Walk {
+  const T *WT, *D, *E, *right;  // right (k + p, p): how terms are mixed
+  T* A;                         // (N, p, r, n), overwritten
+  int64_t k, p, first;          // first: the oldest step that is in reach
+  bool cut;                     // by a reset: the old A is not
+  T *panels, *P, *sums;         // H_t of all steps; P at the end (N, N); as A, without the old A
+
+  const T* D_at(const Shape& s, int64_t t) const { return D + t * s.q * s.C(); }
+  const T* E_at(const Shape& s, int64_t t) const { return E + t * s.q * s.N(); }
+
+  // H_t for steps [from, to) of those whose H is needed
+  int64_t oldest_H() const { return cut ? first + 1 : 0; }
+  void build(const Shape& s, int64_t from, int64_t to) const {
+    for (int64_t t = from; t < to; ++t)
+      build_panels(s, WT, D_at(s, t), E_at(s, t), panels + t * panels_size<T>(s));
+  }
+
+  // Rows [from, to) of P at the end, and of the sums.
+  void rows(const Shape& s, int64_t from, int64_t to) const {
+    const int64_t N = s.N(), size = kGroup * N;
+    T* Ps = scratch<T>(1, (k + 1) * size);  // a group's rows of P, after each step
+    for (int64_t R = from; R < to; R += kGroup) {
+      const int64_t count = std::min(kGroup, to - R);
+      std::fill(Ps, Ps + count * N, T(0));
+      for (int64_t m = 0; m < count; ++m) Ps[m * N + R + m] = 1;
+      for (int64_t t = k - 1; t >= oldest_H(); --t) {
+        const T* H = panels + t * panels_size<T>(s);
+        T* now = Ps + (k - 1 - t) * size;
+        if (t == k - 1) {
+          rows_of_H(s, H, E_at(s, t), R, count, now + size);
+        } else {
+          times_H(s, H, E_at(s, t), now, count, now + size);
+        }
+      }
+      int64_t m = 0;
+      for (; m + 2 <= count; m += 2) add_up<2>(s, Ps + m * N, size, R + m);
+      for (; m < count; ++m) add_up<1>(s, Ps + m * N, size, R + m);
+      if (!cut) std::memcpy(P + R * N, Ps + k * size, count * N * sizeof(T));
+    }
+  }
+
+  // sums[row, i, g, :] = sum_t right_ti sum_a P_t[row, a, :] D_t[a, g, :], for some rows at once
+  template <int Rows>
+  void add_up(const Shape& s, const T* Ps, int64_t size, int64_t row) const {
+    int64_t i = 0;
+    for (; i + 8 <= p; i += 8) add_up<Rows, 8>(s, Ps, size, row, i);
+    for (; i + 4 <= p; i += 4) add_up<Rows, 4>(s, Ps, size, row, i);
+    for (; i < p; ++i) add_up<Rows, 1>(s, Ps, size, row, i);
+  }
+
+  template <int Rows, int Pairs>
+  void add_up(const Shape& s, const T* Ps, int64_t size, int64_t row, int64_t i) const {
+    using L = Lanes<T>;
+    const int64_t n = s.n, N = s.N(), C = s.C();
+    for (int64_t g = 0; g < s.r; ++g) {
+      int64_t j = 0;
+      for (; j + L::kWidth <= n; j += L::kWidth) {
+        typename L::Vec sum[Rows][Pairs] = {};
+        for (int64_t t = k - 1; t >= first; --t) {
+          const T* at = Ps + (k - 1 - t) * size + j;
+          const T* d = D_at(s, t) + g * n + j;
+          typename L::Vec x[Rows] = {};
+          for (int64_t a = 0; a < s.q; ++a)
+            for (int m = 0; m < Rows; ++m) x[m] += load(at + m * N + a * n) * load(d + a * C);
+#pragma GCC unroll 8
+          for (int z = 0; z < Pairs; ++z)
+            for (int m = 0; m < Rows; ++m) sum[m][z] += right[t * p + i + z] * x[m];
+        }
+        for (int m = 0; m < Rows; ++m)
+          for (int z = 0; z < Pairs; ++z)
+            store(sums + ((row + m) * p + i + z) * C + g * n + j, sum[m][z]);
+      }
+      for (; j < n; ++j)  // the units that do not fill a vector
+        for (int m = 0; m < Rows; ++m)
+          for (int z = 0; z < Pairs; ++z) {
+            T sum = 0;
+            for (int64_t t = k - 1; t >= first; --t) {
+              T x = 0;
+              for (int64_t a = 0; a < s.q; ++a)
+                x += Ps[(k - 1 - t) * size + m * N + a * n + j] * D_at(s, t)[a * C + g * n + j];
+              sum += right[t * p + i + z] * x;
+            }
+            sums[((row + m) * p + i + z) * C + g * n + j] = sum;
+          }
+    }
+  }
+
+  // Columns [from, to) of every A_i; from is a multiple of a panel.
+  void columns(const Shape& s, int64_t from, int64_t to) const {
+    using L = Lanes<T>;
+    using Vec = typename L::Vec;
+    const int64_t N = s.N(), C = s.C(), size = N * L::kCols;
+    T* mixed = scratch<T>(2, p * size);
+    for (int64_t c = from; c < to; c += L::kCols) {
+      const int64_t width = std::min<int64_t>(L::kCols, to - c);
+      if (cut) {
+        for (int64_t row = 0; row < N * p; ++row)
+          std::memcpy(A + row * C + c, sums + row * C + c, width * sizeof(T));
+        continue;
+      }
+      for (int64_t row = 0; row < N; ++row) mix(s, A + row * p * C + c, width, mixed, size, row);
+      for (int64_t i = 0; i < p; ++i)
+        for (int64_t R = 0; R < N; R += kRows) {
+          auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
+            const int64_t at = ((R + m) * p + i) * C + c;
+            if (width == L::kCols) {
+              store_row(A + at, v0 + load(sums + at), v1 + load(sums + at + L::kWidth), width);
+              return;
+            }
+            T row[L::kCols];
+            store_row(row, v0, v1, L::kCols);
+            for (int64_t j = 0; j < width; ++j) A[at + j] = row[j] + sums[at + j];
+          };
+          blocks<T, kRows>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, mixed + i * size,
+                           done);
+        }
+    }
+  }
+
+  // One row of every mixed panel: sum_j right_ji A_j.
+  void mix(const Shape& s, const T* from, int64_t width, T* mixed, int64_t size,
+           int64_t row) const {
+    using L = Lanes<T>;
+    const T* old = right + k * p;
+    for (int64_t i = 0; i < p; ++i) {
+      T* to = mixed + i * size + row * L::kCols;
+      if (width == L::kCols) {
+        typename L::Vec v[2] = {};
+        for (int64_t j = 0; j < p; ++j) {
+          v[0] += old[j * p + i] * load(from + j * s.C());
+          v[1] += old[j * p + i] * load(from + j * s.C() + L::kWidth);
+        }
+        store(to, v[0]);
+        store(to + L::kWidth, v[1]);
+      } else {
+        std::fill(to, to + L::kCols, T(0));
+        for (int64_t j = 0; j < p; ++j)
+          for (int64_t x = 0; x < width; ++x) to[x] += old[j * p + i] * from[j * s.C() + x];
+      }
+    }
+  }
+};
 
 // -- what XLA calls -------------------------------------------------------------------------------
 
@@ -510,10 +695,69 @@ ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any
     const int64_t l = item / parts, from = item % parts * per_part;
     if (from >= p) return;
     const T* E_l = at<T>(E, l, s.q * s.N());
-    T* panels = scratch<T>(0, ceil_div(s.K(), Lanes<T>::kCols) * Lanes<T>::kCols * s.N());
+    T* panels = scratch<T>(0, panels_size<T>(s));
     build_panels(s, weight<T>(WT, s, l), at<T>(D, l, s.q * s.C()), E_l, panels);
     rmm_rows(s, panels, E_l, at<T>(*P_out, l, p * s.N()), from, std::min(from + per_part, p));
   });
+  return ffi::Error::Success();
+}
+
+template <typename T>
+ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
+                Any resets, Any right, Any A, Out A_out) {
+  Shape s = shape_of(D, reads);
+  const auto dims = right.dimensions();
+  const int64_t p = dims.back(), k = dims[dims.size() - 2] - p;
+  s.lanes /= k;  // D has one for every step
+  in_place(A, A_out);
+
+  const int64_t N = s.N(), C = s.C(), size = panels_size<T>(s);
+  auto lane = [&](int64_t l, T* panels, T* P, T* sums) {
+    const T* reset = at<T>(resets, l, k);
+    int64_t first = k - 1;
+    while (first > 0 && reset[first] == 0) --first;
+    return Walk<T>{
+        weight<T>(WT, s, l),
+        at<T>(D, l, k * s.q * C),
+        at<T>(E, l, k * s.q * N),
+        at<T>(right, l, (k + p) * p),
+        at<T>(*A_out, l, N * p * C),
+        k,
+        p,
+        first,
+        reset[first] != 0,
+        panels,
+        P,
+        sums,
+    };
+  };
+  if (s.lanes >= pool.num_threads()) {
+    parallel(pool, s.lanes, [&](int64_t l) {
+      T* sums = scratch<T>(4, N * p * C);
+      const Walk<T> w = lane(l, scratch<T>(0, k * size), scratch<T>(3, N * N), sums);
+      w.build(s, w.oldest_H(), k);
+      w.rows(s, 0, N);
+      w.columns(s, 0, C);
+    });
+    return ffi::Error::Success();
+  }
+  // fewer lanes than threads: these share each lane's work
+  const int64_t groups = ceil_div(N, kGroup), cols = Lanes<T>::kCols;
+  T* panels = scratch<T>(4, k * size);
+  T* P = scratch<T>(5, N * N);
+  T* sums = scratch<T>(6, N * p * C);
+  for (int64_t l = 0; l < s.lanes; ++l) {
+    const Walk<T> w = lane(l, panels, P, sums);
+    parallel(pool, k - w.oldest_H(), [&](int64_t t) {
+      w.build(s, w.oldest_H() + t, w.oldest_H() + t + 1);
+    });
+    parallel(pool, groups, [&](int64_t g) {
+      w.rows(s, g * kGroup, std::min((g + 1) * kGroup, N));
+    });
+    parallel(pool, ceil_div(C, cols), [&](int64_t c) {
+      w.columns(s, c * cols, std::min((c + 1) * cols, C));
+    });
+  }
   return ffi::Error::Success();
 }
 
@@ -541,6 +785,11 @@ ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, bool 
 ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
                    Any P, Out P_out) {
   return by_type(rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
+}
+
+ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
+                    Any resets, Any right, Any A, Out A_out) {
+  return by_type(walk<float>, walk<double>, pool, reads, WT, D, E, resets, right, A, A_out);
 }
 
 }  // namespace
@@ -578,4 +827,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_rmm, rmm_any,
                                   .Arg<Any>()  // E (lanes, q, q, n)
                                   .Arg<Any>()  // P (lanes, p, N)
                                   .Ret<Any>()  // P, the same memory
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_walk, walk_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Arg<Any>()  // WT (lanes, r, n, K) or (1, r, n, K)
+                                  .Arg<Any>()  // D (lanes, k, q, r, n)
+                                  .Arg<Any>()  // E (lanes, k, q, q, n)
+                                  .Arg<Any>()  // resets (lanes, k), not 0 where there is one
+                                  .Arg<Any>()  // right (lanes, k + p, p)
+                                  .Arg<Any>()  // A (lanes, N, p, r, n)
+                                  .Ret<Any>()  // A, the same memory
 );

@@ -15,8 +15,9 @@ from jaxtyping import Array, Bool, Float
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
 from kronline.grads import Grads, Outer
-from kronline.jacobians import Group, Kronecker, Lin
+from kronline.jacobians import Group, Lin
 from kronline.noise import Draw, Draws
+from kronline.traces import walk
 from kronline.traces.base import Steps, Trace
 from kronline.traces.kf import needs_linear_maps
 from kronline.traces.ok import Pairs, balanced
@@ -38,9 +39,8 @@ class Tail(Trace):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
 
     Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
-    and `P A_i` once a segment; memory for the k matrices P. How alike two right factors are is
-    measured on a sketch, 16 rows that are walked along: it only serves to choose the mix, which is
-    unbiased whatever is chosen.
+    and `P A_i` once a segment. How alike two right factors are is measured on a sketch, a few rows
+    that are walked ahead: it only serves to choose the mix, which is unbiased whatever is chosen.
 
     Args:
         pairs: r.
@@ -107,28 +107,27 @@ class Tail(Trace):
 
     def push(self, memory: Carried, steps: Steps, noise: Any) -> Carried:
         """Over the k steps of a segment."""
-        state = steps.at(0).state
-        N, dtype = state.size, state.dtype
-        P = jnp.concatenate([jnp.eye(N, dtype=dtype), sketch(N, dtype)])
+        segment = walk.linearised(steps)
+        state = segment.lins.state[0]
+        rows = walk.few_rows(segment, sketch(state.size, state.dtype))
+        cut = jnp.any(steps.resets)
+        old, new = memory, {}
+        for name, pairs in memory.pairs.items():
+            terms = _terms(pairs, rows, segment.lins.groups[name], cut)
+            left, right, v, energy = _chosen(
+                terms, noise[name], old.noise[name], old.energy[name], self.pairs
+            )
+            A = walk.gathered(segment, name, right, pairs.A)
+            new[name] = Pairs(left.T @ terms.U, A), v, energy
+        pairs, v, energy = ({name: n[i] for name, n in new.items()} for i in range(3))
+        return Carried(pairs, memory.tail, v, energy)
 
-        def back(P: Array, t: Any) -> tuple[Array, Any]:
-            lin = steps.at(t)
-            assert isinstance(lin, Kronecker)
-            # a reset before this step cuts off all that is older
-            older = jnp.where(steps.resets[t], jnp.zeros_like(P), lin.H.rmm(P))
-            return older, (P, lin.groups)
 
-        P, (Ps, groups) = jax.lax.scan(back, P, jnp.arange(steps.length - 1, -1, -1))
-        new = {
-            name: _gathered(p, memory.noise[name], P, Ps, groups[name], noise[name])
-            for name, p in memory.pairs.items()
-        }
-        return Carried(
-            {name: n[0] for name, n in new.items()},
-            memory.tail,
-            {name: n[1] for name, n in new.items()},
-            {name: n[2] for name, n in new.items()},
-        )
+class Terms(NamedTuple):
+    """The k + p terms that a segment leaves: of its steps, then of the old pairs."""
+
+    U: Float[Array, "k+p m"]
+    Gb: Float[Array, "k+p k+p"]  # inner products of the right factors, by the sketch
 
 
 def sketch(N: int, dtype: Any) -> Float[Array, "q N"]:
@@ -139,33 +138,28 @@ def sketch(N: int, dtype: Any) -> Float[Array, "q N"]:
     return jnp.asarray(signs / np.sqrt(SKETCH), dtype)
 
 
-def _gathered(
-    pairs: Pairs,
-    v: Float[Array, ""],
-    P: Float[Array, "N+q N"],
-    Ps: Float[Array, "k N+q N"],
-    groups: Group,
+def _terms(
+    pairs: Pairs, rows: tuple[Array, Array], group: Group, cut: Bool[Array, ""]
+) -> Terms:
+    """The terms of one weight; after a reset nothing is left of the old pairs."""
+    end, each = rows
+    new = jax.vmap(lambda P, M: M.lmul(P))(each, group.M)  # (k, q, r, n)
+    old = jnp.where(cut, 0, jnp.tensordot(end, pairs.A, axes=1).swapaxes(0, 1))
+    Q = jnp.concatenate([new, old]).reshape(len(new) + len(old), -1)
+    return Terms(jnp.concatenate([group.feats, pairs.U]), Q @ Q.T)
+
+
+def _chosen(
+    terms: Terms,
     signs: Float[Array, " K-1"],
-) -> tuple[Pairs, Float[Array, ""], Float[Array, ""]]:
-    """The terms of a segment, and the old pairs behind them, merged; the new v and ‖G'‖²."""
-    N, p = pairs.A.shape[:2]
-    k = groups.feats.shape[0]
-    # after a reset nothing is left of the old pairs, whatever they hold
-    A = jnp.where(jnp.any(P != 0), pairs.A, 0)
-    U = jnp.concatenate([groups.feats, pairs.U])  # (k + p, m)
-    new = jax.vmap(lambda P, M: M.lmul(P))(Ps[:, N:], groups.M)  # (k, q, r, n)
-    old = jnp.tensordot(P[N:], A, axes=1).swapaxes(0, 1)
-    Q = jnp.concatenate([new, old]).reshape(k + p, -1)
-    Gu, Gb = U @ U.T, Q @ Q.T
-    left, right, variance = balanced(U, Gb, signs, p)
-
+    v: Float[Array, ""],
+    energy: Float[Array, ""],
+    p: int,
+) -> tuple[Array, Array, Float[Array, ""], Float[Array, ""]]:
+    """How the terms are mixed; the new v and ‖G'‖², by the sketch."""
+    left, right, variance = balanced(terms.U, terms.Gb, signs, p)
+    Gu = terms.U @ terms.U.T
     # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
-    before = jnp.tensordot(sketch(N, A.dtype), A, axes=1).swapaxes(0, 1).reshape(p, -1)
-    had = jnp.sum(Gu[k:, k:] * (before @ before.T))
-    has = jnp.sum(Gu[k:, k:] * Gb[k:, k:])
-    v = v * jnp.where(had > 0, has / jnp.where(had > 0, had, 1), 0) + variance
-    energy = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
-
-    B = groups.M.summed(Ps[:, :N], right[:k])  # (N, p, r, n)
-    A = jnp.einsum("Njrn,ji->Nirn", A, right[k:])
-    return Pairs(left.T @ U, B + jnp.tensordot(P[:N], A, axes=1)), v, energy
+    has = jnp.sum(Gu[-p:, -p:] * terms.Gb[-p:, -p:])
+    v = v * jnp.where(energy > 0, has / jnp.where(energy > 0, energy, 1), 0) + variance
+    return left, right, v, jnp.sum((left.T @ Gu @ left) * (right.T @ terms.Gb @ right))
