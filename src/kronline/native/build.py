@@ -18,6 +18,7 @@ import jax
 import jaxlib
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
+HEADER = Path(__file__).with_name("mix.h")
 TARGETS = ("kronline_merge", "kronline_rmm", "kronline_walk")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
@@ -97,6 +98,7 @@ def _fingerprint(compiler: list[str]) -> str:
     version = _run([*compiler, "--version"]).stdout
     parts = (
         SOURCE.read_text(),
+        HEADER.read_text(),
         jaxlib.__version__,
         version,
         repr((compiler, FLAGS, MACHINE)),

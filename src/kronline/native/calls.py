@@ -1,7 +1,7 @@
 """The kernel's products as JAX functions of one lane; `vmap` hands all lanes to one call."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,25 +60,55 @@ def rmm(
     return _over_lanes(call)(WT, D, E, P)
 
 
+class Walked(NamedTuple):
+    """What comes out of `walk`."""
+
+    A: Float[Array, "N p r n"]
+    U: Float[Array, "p m"]
+    info: Float[Array, "3"]  # what the merge adds to the variance; ‖G'‖² before and after it
+    dA: Float[Array, "p r n"]
+
+
 def walk(
     W: Float[Array, "b n r n"],
     D: Float[Array, "k q r n"],
     E: Float[Array, "k q q n"],
     reads: tuple[int, ...],
     resets: Float[Array, " k"],
-    right: Float[Array, "k+p p"],
+    signs: Float[Array, " k+p-1"],
+    delta: Float[Array, " N"] | None,
+    U: Float[Array, "k+p m"],
     A: Float[Array, "N p r n"],
-) -> Float[Array, "N p r n"]:
-    """The new A of KF-TBPTT after k steps (tail.py), in place; `resets` is not 0 at a reset."""
+    *,
+    sample: int,
+    before: bool = False,
+) -> Walked:
+    """k steps of KF-TBPTT's trace (tail.py), or of OK's (ok.py, k = 1), A in place.
+
+    Args:
+        W, D, E, reads: H of every step.
+        resets: not 0 where there is one.
+        signs: of all terms but the first.
+        delta: δ, for δ·A; None: nothing to read.
+        U: the left factors of the k new terms and of the p old pairs.
+        A: the right factors of the old pairs.
+        sample: how many rows of the right factors are compared, to choose the mix.
+        before: δ·PA of the old pairs, not δ·A of the new ones.
+    """
     r, n = D.shape[-2:]
+    settings = {"reads": np.array(reads, np.int64), "sample": np.int64(sample), "before": before}
 
     def call(WT: Array, *lanes: Array) -> Any:
-        out = jax.ShapeDtypeStruct(lanes[-1].shape, WT.dtype)
-        f = jax.ffi.ffi_call("kronline_walk", out, input_output_aliases={5: 0})
-        return f(WT, *lanes, reads=np.array(reads, np.int64))
+        U, A = lanes[-2:]
+        N, p = A.shape[-4:-2]
+        shapes = [(N, p, r, n), (p, U.shape[-1]), (3,), (p, r, n)]
+        out = [jax.ShapeDtypeStruct((*A.shape[:-4], *shape), A.dtype) for shape in shapes]
+        f = jax.ffi.ffi_call("kronline_walk", out, input_output_aliases={7: 0})
+        return tuple(f(WT, *lanes, pull=delta is not None, **settings))
 
     WT = jnp.moveaxis(W.reshape(-1, r, n), 0, -1)
-    return _over_lanes(call)(WT, D, E, resets, right, A)
+    d = jnp.zeros(A.shape[0], A.dtype) if delta is None else delta
+    return Walked(*_over_lanes(call)(WT, D, E, resets, signs, d, U, A))
 
 
 def _over_lanes(call: Callable[..., Any]) -> Callable[..., Any]:

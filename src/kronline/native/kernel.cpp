@@ -3,8 +3,9 @@
 //   merge:  u (x) A <- one pair for u (x) HA + h (x) D, in place (kf.py's `merge`), with |HA| and
 //           d.HA from the same pass over A
 //   rmm:    P <- P H, in place
-//   walk:   a segment backwards, P <- I, then A_i <- sum_t right_ti P_t D_t + P sum_j right_ji A_j
-//           with P_t-1 = P_t H_t, in place (tail.py)
+//   walk:   a segment of k steps backwards, P_k <- I and P_t-1 <- P_t H_t; then the k terms
+//           h_t (x) P_t D_t and the p old pairs u_i (x) P_0 A_i are merged into p, in place
+//           (tail.py; ok.py for k = 1)
 //
 //   H[(a,i),(b,j)] = sum_k D[a,k,i] W[(b,j),k,i] + [i=j] E[a,b,i]
 //
@@ -26,6 +27,7 @@
 #include <immintrin.h>
 #endif
 
+#include "mix.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -85,7 +87,7 @@ INLINE void store_row(T* to, typename Lanes<T>::Vec v0, typename Lanes<T>::Vec v
   }
 }
 
-constexpr int kScratches = 7;
+constexpr int kScratches = 4;
 
 // kBytes-aligned memory that a thread keeps for its next item.
 template <typename T>
@@ -369,23 +371,35 @@ struct Merge {
 // H's dense columns as panels of kCols columns, each panel row by row. WT: W as (r, n, K).
 template <typename T>
 void build_panels(const Shape& s, const T* WT, const T* D, const T* E, T* panels) {
-  const int64_t n = s.n, N = s.N(), K = s.K(), cols = Lanes<T>::kCols;
-  for (int64_t c = 0; c < K; c += cols) {
-    const int64_t width = std::min(cols, K - c);
+  using L = Lanes<T>;
+  const int64_t n = s.n, N = s.N(), K = s.K();
+  for (int64_t c = 0; c < K; c += L::kCols) {
+    const int64_t width = std::min<int64_t>(L::kCols, K - c);
     for (int64_t row = 0; row < N; ++row) {
       const int64_t a = row / n, i = row % n;
-      T* h = panels + c * N + row * cols;
-      std::fill(h, h + cols, T(0));
-      for (int64_t k = 0; k < s.r; ++k) {
-        const T d = D[(a * s.r + k) * n + i];
-        const T* w = WT + (k * n + i) * K + c;
-        for (int64_t j = 0; j < width; ++j) h[j] += d * w[j];
-      }
-      for (int64_t b = 0; b < s.b; ++b) {
-        const int64_t j = b * n + i - c;
-        if (0 <= j && j < width) h[j] += E[(a * s.q + s.reads[b]) * n + i];
+      T* h = panels + c * N + row * L::kCols;
+      if (width == L::kCols) {
+        typename L::Vec v0 = {}, v1 = {};
+        for (int64_t k = 0; k < s.r; ++k) {
+          const T d = D[(a * s.r + k) * n + i];
+          const T* w = WT + (k * n + i) * K + c;
+          v0 += d * load(w);
+          v1 += d * load(w + L::kWidth);
+        }
+        store(h, v0);
+        store(h + L::kWidth, v1);
+      } else {
+        std::fill(h, h + L::kCols, T(0));
+        for (int64_t k = 0; k < s.r; ++k)
+          for (int64_t j = 0; j < width; ++j)
+            h[j] += D[(a * s.r + k) * n + i] * WT[(k * n + i) * K + c + j];
       }
     }
+    for (int64_t b = 0; b < s.b; ++b)  // the diagonals that cross this panel
+      for (int64_t i = std::max<int64_t>(0, c - b * n); i < std::min(n, c + width - b * n); ++i)
+        for (int64_t a = 0; a < s.q; ++a)
+          panels[c * N + (a * n + i) * L::kCols + b * n + i - c] +=
+              E[(a * s.q + s.reads[b]) * n + i];
   }
 }
 
@@ -441,9 +455,6 @@ void rows_of_H(const Shape& s, const T* panels, const T* E, int64_t from, int64_
   }
 }
 
-// How many rows of P go over a panel of H while it is in cache.
-constexpr int64_t kGroup = 4 * kRows;
-
 template <typename T>
 int64_t panels_size(const Shape& s) {
   return ceil_div(s.K(), Lanes<T>::kCols) * Lanes<T>::kCols * s.N();
@@ -452,157 +463,209 @@ int64_t panels_size(const Shape& s) {
 // P <- P H for rows [from, to) of one lane's P (p x N), in place.
 template <typename T>
 void rmm_rows(const Shape& s, const T* panels, const T* E, T* P, int64_t from, int64_t to) {
-  const int64_t N = s.N();
-  T* left = scratch<T>(1, kGroup * N);
-  for (int64_t R = from; R < to; R += kGroup) {
-    const int64_t rows = std::min(kGroup, to - R);
+  const int64_t N = s.N(), most = 4 * kRows;  // rows that go over a panel while it is in cache
+  T* left = scratch<T>(1, most * N);
+  for (int64_t R = from; R < to; R += most) {
+    const int64_t rows = std::min(most, to - R);
     std::memcpy(left, P + R * N, rows * N * sizeof(T));
     times_H(s, panels, E, left, rows, P + R * N);
   }
 }
 
+// <a, b>
+template <typename T>
+T dot(const T* a, const T* b, int64_t count) {
+  using L = Lanes<T>;
+  typename L::Vec sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 * L::kWidth <= count; i += 4 * L::kWidth)
+#pragma GCC unroll 4
+    for (int z = 0; z < 4; ++z)
+      sums[z] += load(a + i + z * L::kWidth) * load(b + i + z * L::kWidth);
+  T total = sum<T>(sums[0] + sums[1] + sums[2] + sums[3]);
+  for (; i < count; ++i) total += a[i] * b[i];
+  return total;
+}
+
 // One lane of `walk`: k steps, p pairs. Steps older than the last reset are out of reach.
 template <typename T>
 struct Walk {
-  const T *WT, *D, *E, *right;  // right (k + p, p): how terms are mixed
-  T* A;                         // (N, p, r, n), overwritten
-  int64_t k, p, first;          // first: the oldest step that is in reach
-  bool cut;                     // by a reset: the old A is not
-  T *panels, *P, *sums;         // H_t of all steps; P at the end (N, N); as A, without the old A
+  const T *WT, *D, *E, *U, *signs, *delta;  // U (k + p, m): the left factors of all terms
+  T *A, *U_new, *info, *dA;                 // A (N, p, r, n) is overwritten
+  int64_t k, p, m, first, sample;           // first: the oldest step in reach; sample: rows
+  bool cut;                                 // by a reset: the old pairs are out of reach
+  bool before;                              // d.PA for the old pairs, not d.A for the new ones
+  T* Ps;                                    // P_t of all steps (k + 1, N, N), the last step first
 
   const T* D_at(const Shape& s, int64_t t) const { return D + t * s.q * s.C(); }
   const T* E_at(const Shape& s, int64_t t) const { return E + t * s.q * s.N(); }
+  T* P_at(const Shape& s, int64_t t) const { return Ps + (k - 1 - t) * (s.N() * s.N() + pad()); }
+  static constexpr int64_t pad() { return 3 * Lanes<T>::kCols; }  // not all in one part of a cache
+  static int64_t Ps_size(const Shape& s, int64_t k) { return (k + 1) * (s.N() * s.N() + pad()); }
 
-  // H_t for steps [from, to) of those whose H is needed
-  int64_t oldest_H() const { return cut ? first + 1 : 0; }
-  void build(const Shape& s, int64_t from, int64_t to) const {
-    for (int64_t t = from; t < to; ++t)
-      build_panels(s, WT, D_at(s, t), E_at(s, t), panels + t * panels_size<T>(s));
-  }
-
-  // Rows [from, to) of P at the end, and of the sums.
-  void rows(const Shape& s, int64_t from, int64_t to) const {
-    const int64_t N = s.N(), size = kGroup * N;
-    T* Ps = scratch<T>(1, (k + 1) * size);  // a group's rows of P, after each step
-    for (int64_t R = from; R < to; R += kGroup) {
-      const int64_t count = std::min(kGroup, to - R);
-      std::fill(Ps, Ps + count * N, T(0));
-      for (int64_t m = 0; m < count; ++m) Ps[m * N + R + m] = 1;
-      for (int64_t t = k - 1; t >= oldest_H(); --t) {
-        const T* H = panels + t * panels_size<T>(s);
-        T* now = Ps + (k - 1 - t) * size;
-        if (t == k - 1) {
-          rows_of_H(s, H, E_at(s, t), R, count, now + size);
-        } else {
-          times_H(s, H, E_at(s, t), now, count, now + size);
-        }
+  // Rows [from, to) of every P_t.
+  void push(const Shape& s, int64_t from, int64_t to) const {
+    const int64_t N = s.N();
+    T* P = P_at(s, k - 1) + from * N;
+    std::fill(P, P + (to - from) * N, T(0));
+    for (int64_t row = from; row < to; ++row, P += N) P[row] = 1;
+    T* panels = scratch<T>(0, panels_size<T>(s));
+    for (int64_t t = k - 1; t >= (cut ? first + 1 : 0); --t) {
+      build_panels(s, WT, D_at(s, t), E_at(s, t), panels);
+      T* next = P_at(s, t - 1) + from * N;
+      if (t == k - 1) {
+        rows_of_H(s, panels, E_at(s, t), from, to - from, next);
+      } else {
+        times_H(s, panels, E_at(s, t), P_at(s, t) + from * N, to - from, next);
       }
-      int64_t m = 0;
-      for (; m + 2 <= count; m += 2) add_up<2>(s, Ps + m * N, size, R + m);
-      for (; m < count; ++m) add_up<1>(s, Ps + m * N, size, R + m);
-      if (!cut) std::memcpy(P + R * N, Ps + k * size, count * N * sizeof(T));
     }
   }
 
-  // sums[row, i, g, :] = sum_t right_ti sum_a P_t[row, a, :] D_t[a, g, :], for some rows at once
+  // A <- P_0 A: columns [from, to) of all pairs together; from is a multiple of a panel.
+  void columns(const Shape& s, int64_t from, int64_t to) const {
+    using L = Lanes<T>;
+    using Vec = typename L::Vec;
+    const int64_t N = s.N(), C = p * s.C();
+    if (cut) return;
+    const T* P = P_at(s, -1);
+    T* panel = scratch<T>(1, N * L::kCols);
+    for (int64_t c = from; c < to; c += L::kCols) {
+      const int64_t width = std::min<int64_t>(L::kCols, to - c);
+      for (int64_t row = 0; row < N; ++row)
+        pack_row(panel + row * L::kCols, A + row * C + c, T(1), width);
+      for (int64_t R = 0; R < N; R += kRows) {
+        auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
+          store_row(A + (R + m) * C + c, v0, v1, width);
+        };
+        blocks<T, kRows>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, panel, done);
+      }
+    }
+  }
+
+  // The right factors of all terms in some of their rows, and from these how terms are mixed.
+  void choose(const Shape& s, T* right) const {
+    const int64_t n = s.n, N = s.N(), C = s.C(), K = k + p, length = sample * C;
+    T* B = scratch<T>(2, K * length);
+    std::fill(B, B + K * length, T(0));
+    for (int64_t x = 0; x < sample; ++x) {
+      const int64_t row = (2 * x + 1) * N / (2 * sample);
+      for (int64_t t = first; t < k; ++t) {
+        T* b = B + t * length + x * C;
+        for (int64_t a = 0; a < s.q; ++a)
+          for (int64_t g = 0; g < s.r; ++g)
+            for (int64_t j = 0; j < n; ++j)
+              b[g * n + j] += P_at(s, t)[row * N + a * n + j] * D_at(s, t)[a * C + g * n + j];
+      }
+      for (int64_t i = 0; i < p && !cut; ++i)
+        std::memcpy(B + (k + i) * length + x * C, A + (row * p + i) * C, C * sizeof(T));
+    }
+    std::vector<double> Gu(K * K), Gb(K * K);
+    for (int64_t i = 0; i < K; ++i)
+      for (int64_t j = 0; j <= i; ++j) {
+        Gu[i * K + j] = Gu[j * K + i] = dot(U + i * m, U + j * m, m);
+        Gb[i * K + j] = Gb[j * K + i] =
+            dot(B + i * length, B + j * length, length) * (double(N) / double(sample));
+      }
+    kronline::Mixer mixer(K, p);
+    std::vector<double> Hu(Gu), Hb(Gb);
+    mixer.mix(Hu.data(), Hb.data(), signs);
+    std::copy(mixer.right.begin(), mixer.right.end(), right);
+    for (int64_t i = 0; i < p; ++i)
+      for (int64_t z = 0; z < m; ++z) {
+        double sum = 0;
+        for (int64_t j = 0; j < K; ++j) sum += mixer.left[j * p + i] * U[j * m + z];
+        U_new[i * m + z] = T(sum);
+      }
+    double has = 0, energy = 0;  // |G'|^2 of the old pairs, and of the new ones
+    for (int64_t i = k; i < K; ++i)
+      for (int64_t j = k; j < K; ++j) has += Gu[i * K + j] * Gb[i * K + j];
+    std::vector<double> u = reduced(mixer.left, Gu), b = reduced(mixer.right, Gb);
+    for (int64_t i = 0; i < p * p; ++i) energy += u[i] * b[i];
+    info[0] = T(mixer.variance), info[1] = T(has), info[2] = T(energy);
+  }
+
+  // X^T G X
+  std::vector<double> reduced(const std::vector<double>& X, const std::vector<double>& G) const {
+    const int64_t K = k + p;
+    std::vector<double> GX(K * p), out(p * p);
+    for (int64_t a = 0; a < K; ++a)
+      for (int64_t b = 0; b < K; ++b)
+        for (int64_t i = 0; i < p; ++i) GX[a * p + i] += G[a * K + b] * X[b * p + i];
+    for (int64_t a = 0; a < K; ++a)
+      for (int64_t j = 0; j < p; ++j)
+        for (int64_t i = 0; i < p; ++i) out[j * p + i] += X[a * p + j] * GX[a * p + i];
+    return out;
+  }
+
+  // A_i <- sum_t right_ti P_t D_t + sum_j right_ji (P A_j), for rows [from, to)
+  void combine(const Shape& s, const T* right, int64_t from, int64_t to) const {
+    T* mixed = scratch<T>(3, 2 * p * s.C());
+    int64_t row = from;
+    for (; row + 2 <= to; row += 2) combined<2>(s, right, row, mixed);
+    for (; row < to; ++row) combined<1>(s, right, row, mixed);
+  }
+
   template <int Rows>
-  void add_up(const Shape& s, const T* Ps, int64_t size, int64_t row) const {
+  void combined(const Shape& s, const T* right, int64_t row, T* mixed) const {
+    const int64_t C = s.C();
     int64_t i = 0;
-    for (; i + 8 <= p; i += 8) add_up<Rows, 8>(s, Ps, size, row, i);
-    for (; i + 4 <= p; i += 4) add_up<Rows, 4>(s, Ps, size, row, i);
-    for (; i < p; ++i) add_up<Rows, 1>(s, Ps, size, row, i);
+    for (; i + 8 <= p; i += 8) combined<Rows, 8>(s, right, row, i, mixed);
+    for (; i + 4 <= p; i += 4) combined<Rows, 4>(s, right, row, i, mixed);
+    for (; i < p; ++i) combined<Rows, 1>(s, right, row, i, mixed);
+    std::memcpy(A + row * p * C, mixed, Rows * p * C * sizeof(T));
   }
 
   template <int Rows, int Pairs>
-  void add_up(const Shape& s, const T* Ps, int64_t size, int64_t row, int64_t i) const {
+  void combined(const Shape& s, const T* right, int64_t row, int64_t i, T* mixed) const {
     using L = Lanes<T>;
     const int64_t n = s.n, N = s.N(), C = s.C();
     for (int64_t g = 0; g < s.r; ++g) {
       int64_t j = 0;
       for (; j + L::kWidth <= n; j += L::kWidth) {
         typename L::Vec sum[Rows][Pairs] = {};
+        auto add = [&](int64_t term, const typename L::Vec* x) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+          for (int z = 0; z < Pairs; ++z)
+            for (int m = 0; m < Rows; ++m) sum[m][z] += right[term * p + i + z] * x[m];
+        };
         for (int64_t t = k - 1; t >= first; --t) {
-          const T* at = Ps + (k - 1 - t) * size + j;
-          const T* d = D_at(s, t) + g * n + j;
+          const T *at = P_at(s, t) + row * N + j, *d = D_at(s, t) + g * n + j;
           typename L::Vec x[Rows] = {};
           for (int64_t a = 0; a < s.q; ++a)
             for (int m = 0; m < Rows; ++m) x[m] += load(at + m * N + a * n) * load(d + a * C);
-#pragma GCC unroll 8
-          for (int z = 0; z < Pairs; ++z)
-            for (int m = 0; m < Rows; ++m) sum[m][z] += right[t * p + i + z] * x[m];
+          add(t, x);
+        }
+        for (int64_t z = 0; z < p && !cut; ++z) {
+          typename L::Vec x[Rows];
+          for (int m = 0; m < Rows; ++m) x[m] = load(A + ((row + m) * p + z) * C + g * n + j);
+          add(k + z, x);
         }
         for (int m = 0; m < Rows; ++m)
           for (int z = 0; z < Pairs; ++z)
-            store(sums + ((row + m) * p + i + z) * C + g * n + j, sum[m][z]);
+            store(mixed + (m * p + i + z) * C + g * n + j, sum[m][z]);
       }
       for (; j < n; ++j)  // the units that do not fill a vector
         for (int m = 0; m < Rows; ++m)
           for (int z = 0; z < Pairs; ++z) {
             T sum = 0;
-            for (int64_t t = k - 1; t >= first; --t) {
-              T x = 0;
+            for (int64_t t = k - 1; t >= first; --t)
               for (int64_t a = 0; a < s.q; ++a)
-                x += Ps[(k - 1 - t) * size + m * N + a * n + j] * D_at(s, t)[a * C + g * n + j];
-              sum += right[t * p + i + z] * x;
-            }
-            sums[((row + m) * p + i + z) * C + g * n + j] = sum;
+                sum += right[t * p + i + z] * P_at(s, t)[(row + m) * N + a * n + j] *
+                       D_at(s, t)[a * C + g * n + j];
+            for (int64_t y = 0; y < p && !cut; ++y)
+              sum += right[(k + y) * p + i + z] * A[((row + m) * p + y) * C + g * n + j];
+            mixed[(m * p + i + z) * C + g * n + j] = sum;
           }
     }
   }
 
-  // Columns [from, to) of every A_i; from is a multiple of a panel.
-  void columns(const Shape& s, int64_t from, int64_t to) const {
-    using L = Lanes<T>;
-    using Vec = typename L::Vec;
-    const int64_t N = s.N(), C = s.C(), size = N * L::kCols;
-    T* mixed = scratch<T>(2, p * size);
-    for (int64_t c = from; c < to; c += L::kCols) {
-      const int64_t width = std::min<int64_t>(L::kCols, to - c);
-      if (cut) {
-        for (int64_t row = 0; row < N * p; ++row)
-          std::memcpy(A + row * C + c, sums + row * C + c, width * sizeof(T));
-        continue;
-      }
-      for (int64_t row = 0; row < N; ++row) mix(s, A + row * p * C + c, width, mixed, size, row);
-      for (int64_t i = 0; i < p; ++i)
-        for (int64_t R = 0; R < N; R += kRows) {
-          auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
-            const int64_t at = ((R + m) * p + i) * C + c;
-            if (width == L::kCols) {
-              store_row(A + at, v0 + load(sums + at), v1 + load(sums + at + L::kWidth), width);
-              return;
-            }
-            T row[L::kCols];
-            store_row(row, v0, v1, L::kCols);
-            for (int64_t j = 0; j < width; ++j) A[at + j] = row[j] + sums[at + j];
-          };
-          blocks<T, kRows>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, mixed + i * size,
-                           done);
-        }
-    }
-  }
-
-  // One row of every mixed panel: sum_j right_ji A_j.
-  void mix(const Shape& s, const T* from, int64_t width, T* mixed, int64_t size,
-           int64_t row) const {
-    using L = Lanes<T>;
-    const T* old = right + k * p;
-    for (int64_t i = 0; i < p; ++i) {
-      T* to = mixed + i * size + row * L::kCols;
-      if (width == L::kCols) {
-        typename L::Vec v[2] = {};
-        for (int64_t j = 0; j < p; ++j) {
-          v[0] += old[j * p + i] * load(from + j * s.C());
-          v[1] += old[j * p + i] * load(from + j * s.C() + L::kWidth);
-        }
-        store(to, v[0]);
-        store(to + L::kWidth, v[1]);
-      } else {
-        std::fill(to, to + L::kCols, T(0));
-        for (int64_t j = 0; j < p; ++j)
-          for (int64_t x = 0; x < width; ++x) to[x] += old[j * p + i] * from[j * s.C() + x];
-      }
-    }
+  // dA_i = delta A_i
+  void pull(const Shape& s) const {
+    const int64_t C = p * s.C();
+    std::fill(dA, dA + C, T(0));
+    if (before && cut) return;
+    for (int64_t row = 0; row < s.N(); ++row)
+      for (int64_t c = 0; c < C; ++c) dA[c] += delta[row] * A[row * C + c];
   }
 };
 
@@ -703,16 +766,17 @@ ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any
 }
 
 template <typename T>
-ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
-                Any resets, Any right, Any A, Out A_out) {
+ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool pull,
+                bool before, Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A,
+                Out A_out, Out U_out, Out info, Out dA) {
   Shape s = shape_of(D, reads);
-  const auto dims = right.dimensions();
-  const int64_t p = dims.back(), k = dims[dims.size() - 2] - p;
+  const int64_t k = resets.dimensions().back(), p = U_out->dimensions()[U.dimensions().size() - 2];
+  const int64_t m = U.dimensions().back(), K = k + p, cols = Lanes<T>::kCols;
   s.lanes /= k;  // D has one for every step
   in_place(A, A_out);
 
-  const int64_t N = s.N(), C = s.C(), size = panels_size<T>(s);
-  auto lane = [&](int64_t l, T* panels, T* P, T* sums) {
+  const int64_t N = s.N(), C = s.C();
+  auto lane = [&](int64_t l) {
     const T* reset = at<T>(resets, l, k);
     int64_t first = k - 1;
     while (first > 0 && reset[first] == 0) --first;
@@ -720,42 +784,58 @@ ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, An
         weight<T>(WT, s, l),
         at<T>(D, l, k * s.q * C),
         at<T>(E, l, k * s.q * N),
-        at<T>(right, l, (k + p) * p),
+        at<T>(U, l, K * m),
+        at<T>(signs, l, K - 1),
+        at<T>(delta, l, N),
         at<T>(*A_out, l, N * p * C),
+        at<T>(*U_out, l, p * m),
+        at<T>(*info, l, 3),
+        at<T>(*dA, l, p * C),
         k,
         p,
+        m,
         first,
+        sample,
         reset[first] != 0,
-        panels,
-        P,
-        sums,
+        before,
+        nullptr,
     };
+  };
+  auto finish = [&](const Walk<T>& w, const T* right, auto combine) {
+    if (pull && before) w.pull(s);
+    combine(right);
+    if (pull && !before) w.pull(s);
   };
   if (s.lanes >= pool.num_threads()) {
     parallel(pool, s.lanes, [&](int64_t l) {
-      T* sums = scratch<T>(4, N * p * C);
-      const Walk<T> w = lane(l, scratch<T>(0, k * size), scratch<T>(3, N * N), sums);
-      w.build(s, w.oldest_H(), k);
-      w.rows(s, 0, N);
-      w.columns(s, 0, C);
+      static thread_local std::vector<T> Ps;
+      Ps.resize(std::max<size_t>(Ps.size(), Walk<T>::Ps_size(s, k)));
+      Walk<T> w = lane(l);
+      w.Ps = Ps.data();
+      w.push(s, 0, N);
+      w.columns(s, 0, p * C);
+      std::vector<T> right(K * p);
+      w.choose(s, right.data());
+      finish(w, right.data(), [&](const T* right) { w.combine(s, right, 0, N); });
     });
     return ffi::Error::Success();
   }
   // fewer lanes than threads: these share each lane's work
-  const int64_t groups = ceil_div(N, kGroup), cols = Lanes<T>::kCols;
-  T* panels = scratch<T>(4, k * size);
-  T* P = scratch<T>(5, N * N);
-  T* sums = scratch<T>(6, N * p * C);
+  std::vector<T> Ps(Walk<T>::Ps_size(s, k)), right(K * p);
   for (int64_t l = 0; l < s.lanes; ++l) {
-    const Walk<T> w = lane(l, panels, P, sums);
-    parallel(pool, k - w.oldest_H(), [&](int64_t t) {
-      w.build(s, w.oldest_H() + t, w.oldest_H() + t + 1);
+    Walk<T> w = lane(l);
+    w.Ps = Ps.data();
+    const int64_t parts = std::clamp<int64_t>(ceil_div(N, 64), 1, pool.num_threads());
+    auto rows = [&](auto work) {
+      parallel(pool, parts, [&](int64_t i) { work(i * N / parts, (i + 1) * N / parts); });
+    };
+    rows([&](int64_t from, int64_t to) { w.push(s, from, to); });
+    parallel(pool, ceil_div(p * C, 4 * cols), [&](int64_t c) {
+      w.columns(s, c * 4 * cols, std::min((c + 1) * 4 * cols, p * C));
     });
-    parallel(pool, groups, [&](int64_t g) {
-      w.rows(s, g * kGroup, std::min((g + 1) * kGroup, N));
-    });
-    parallel(pool, ceil_div(C, cols), [&](int64_t c) {
-      w.columns(s, c * cols, std::min((c + 1) * cols, C));
+    w.choose(s, right.data());
+    finish(w, right.data(), [&](const T* right) {
+      rows([&](int64_t from, int64_t to) { w.combine(s, right, from, to); });
     });
   }
   return ffi::Error::Success();
@@ -787,9 +867,11 @@ ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT,
   return by_type(rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
 }
 
-ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
-                    Any resets, Any right, Any A, Out A_out) {
-  return by_type(walk<float>, walk<double>, pool, reads, WT, D, E, resets, right, A, A_out);
+ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool pull,
+                    bool before, Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U,
+                    Any A, Out A_out, Out U_out, Out info, Out dA) {
+  return by_type(walk<float>, walk<double>, pool, reads, sample, pull, before, WT, D, E, resets,
+                 signs, delta, U, A, A_out, U_out, info, dA);
 }
 
 }  // namespace
@@ -833,11 +915,19 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_walk, walk_any,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<ffi::Span<const int64_t>>("reads")
-                                  .Arg<Any>()  // WT (lanes, r, n, K) or (1, r, n, K)
-                                  .Arg<Any>()  // D (lanes, k, q, r, n)
-                                  .Arg<Any>()  // E (lanes, k, q, q, n)
+                                  .Attr<int64_t>("sample")  // rows in which terms are compared
+                                  .Attr<bool>("pull")       // whether d.A is wanted
+                                  .Attr<bool>("before")     // d.PA instead
+                                  .Arg<Any>()               // WT (lanes, r, n, K) or (1, r, n, K)
+                                  .Arg<Any>()               // D (lanes, k, q, r, n)
+                                  .Arg<Any>()               // E (lanes, k, q, q, n)
                                   .Arg<Any>()  // resets (lanes, k), not 0 where there is one
-                                  .Arg<Any>()  // right (lanes, k + p, p)
+                                  .Arg<Any>()  // signs (lanes, k + p - 1)
+                                  .Arg<Any>()  // delta (lanes, N)
+                                  .Arg<Any>()  // U (lanes, k + p, m)
                                   .Arg<Any>()  // A (lanes, N, p, r, n)
                                   .Ret<Any>()  // A, the same memory
+                                  .Ret<Any>()  // U (lanes, p, m)
+                                  .Ret<Any>()  // (lanes, 3): variance, |G'|^2 before and after
+                                  .Ret<Any>()  // d.A (lanes, p, r, n)
 );

@@ -43,6 +43,9 @@ def basis(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"]) -> Basis:
     R = jnp.linalg.cholesky(Gu + (tiny * scale + (scale == 0)) * jnp.eye(K, dtype=Gu.dtype))
     d2, V = jnp.linalg.eigh(R.T @ Gb @ R)
     d, V = jnp.sqrt(jnp.maximum(d2[::-1], 0)), V[:, ::-1]
+    # of the two directions, the one whose largest number is positive
+    most = jnp.take_along_axis(V, jnp.argmax(jnp.abs(V), axis=0)[None], axis=0)
+    V = jnp.where(most < 0, -V, V)
     root = jnp.sqrt(jnp.maximum(d, jnp.sqrt(tiny) * d[0]) + (d[0] == 0))
     X = jax.scipy.linalg.solve_triangular(R, V, trans=1, lower=True) * root[None]
     return Basis(X, R @ V / root[None], d)
@@ -113,3 +116,17 @@ def mix(
     p, variance = shares(b.d, r)
     L = rows(p, r) * jnp.concatenate([jnp.ones(1, signs.dtype), signs])[:, None]
     return Mix(b.X @ L, b.Y @ L, variance)
+
+
+def balanced(
+    Gu: Float[Array, "K K"], Gb: Float[Array, "K K"], signs: Float[Array, " K-1"], r: int
+) -> Mix:
+    """`mix`, for factors of any size: each pair is balanced first, and dead ones are dropped."""
+    nu, nb = jnp.diagonal(Gu), jnp.diagonal(Gb)
+    alive = (nu > 0) & (nb > 0)
+    # u s ⊗ b/s is the same product
+    s = jnp.where(alive, (jnp.where(alive, nb, 1) / jnp.where(alive, nu, 1)) ** 0.25, 0)
+    back = jnp.where(alive, 1 / jnp.where(alive, s, 1), 0)
+    left, right, variance = mix(Gu * jnp.outer(s, s), Gb * jnp.outer(back, back), signs, r)
+    variance = jnp.where(alive.sum() <= r, 0, variance)  # then all are kept
+    return Mix(left * s[:, None], right * back[:, None], variance)

@@ -1,7 +1,7 @@
 """OK (optimal Kronecker sum): G as r Kronecker products a weight, with the least variance."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -14,14 +14,8 @@ from kronline.lanes import looped
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Trace
 from kronline.traces.kf import needs_linear_maps
-from kronline.traces.merge import Mix, mix
-
-
-class Pairs(NamedTuple):
-    """`G' = Σ_i U_i ⊗ A_i` for one weight matrix."""
-
-    U: Array  # (p, m)
-    A: Array  # (N, p, r, n)
+from kronline.traces.merge import balanced
+from kronline.traces.walk import Pairs
 
 
 @dataclass(frozen=True)
@@ -79,9 +73,9 @@ class OK(Trace):
         assert isinstance(lin, Kronecker)
         total = jnp.zeros(())
         for name, g in lin.groups.items():
-            U, (_, Gb) = memory[name].U, _pushed(memory[name].A, lin.H, g.M)
+            U, (_, Gb) = _with(memory[name].U, g.feats), _pushed(memory[name].A, lin.H, g.M)
             signs = jnp.ones(self.pairs, U.dtype)
-            total = total + balanced(_with(U, g.feats), Gb, signs, self.pairs).variance
+            total = total + balanced(U @ U.T, Gb, signs, self.pairs).variance
         return total
 
 
@@ -93,7 +87,7 @@ def _merged(pairs: Pairs, group: Group, H: StateJac, signs: Float[Array, " p"]) 
     """One step of one weight. Only the two passes over A go lane by lane."""
     HA, Gb = looped(_pushed)(pairs.A, H, group.M)
     U = _with(pairs.U, group.feats)
-    left, right, _ = balanced(U, Gb, signs, pairs.U.shape[0])
+    left, right, _ = balanced(U @ U.T, Gb, signs, pairs.U.shape[0])
     A, _ = looped(_mixed)(HA, group.M, right)
     return Pairs(left.T @ U, A)
 
@@ -116,18 +110,3 @@ def _mixed(
     p = HA.shape[1]
     A = jnp.einsum("Njrn,ji->Nirn", HA, right[:p])
     return jnp.stack([M.added(A[:, i], right[p, i]) for i in range(p)], axis=1), ()
-
-
-def balanced(
-    U: Float[Array, "K m"], Gb: Float[Array, "K K"], signs: Float[Array, " K-1"], r: int
-) -> Mix:
-    """`mix`, for factors of any size: each pair is balanced first, and dead ones are dropped."""
-    Gu = U @ U.T
-    nu, nb = jnp.diagonal(Gu), jnp.diagonal(Gb)
-    alive = (nu > 0) & (nb > 0)
-    # u s ⊗ b/s is the same product
-    s = jnp.where(alive, (jnp.where(alive, nb, 1) / jnp.where(alive, nu, 1)) ** 0.25, 0)
-    back = jnp.where(alive, 1 / jnp.where(alive, s, 1), 0)
-    left, right, variance = mix(Gu * jnp.outer(s, s), Gb * jnp.outer(back, back), signs, r)
-    variance = jnp.where(alive.sum() <= r, 0, variance)  # then all are kept
-    return Mix(left * s[:, None], right * back[:, None], variance)

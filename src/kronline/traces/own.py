@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.jacobians import Kronecker, Lin, UnitH, UnitM
+from kronline.jacobians import Kronecker, Lin, UnitM, UnitWise
 from kronline.lanes import looped
 
 Own = Float[Array, "q m r n"]  # e
@@ -26,10 +26,10 @@ class Move(NamedTuple):
     keep: Bool[Array, "q r"] | None = None  # slots that a gate's weights may move; None: all
 
 
-def unit_wise(lin: Lin) -> tuple[Float[Array, " m"], UnitH]:
+def unit_wise(lin: Lin) -> tuple[Float[Array, " m"], UnitWise]:
     """ĥ and H of a unit-wise cell's step; D is H's own."""
     assert isinstance(lin, Kronecker)
-    assert isinstance(lin.H, UnitH)
+    assert isinstance(lin.H, UnitWise)
     assert isinstance(lin.groups["W"].M, UnitM)
     return lin.groups["W"].feats, lin.H
 

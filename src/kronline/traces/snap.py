@@ -172,9 +172,7 @@ def _start(kept: np.ndarray, W: Array) -> Some:
 def _own_unit(slots: Slots, lin: Lin) -> own.Move:
     """`H_jj`: how a unit's slots move its own, by E and by the unit's weights from itself."""
     feats, H = own.unit_wise(lin)
-    through_W = jnp.einsum("akj,bkj->abj", H.D, jnp.einsum("bjkj->bkj", H.W))
-    block = H.E.at[:, np.array(H.reads)].add(through_W)
-    return own.Move(feats, H.D, block, slots.keep if len(H.D) > 1 else None)
+    return own.Move(feats, H.D, H.own(), slots.keep if len(H.D) > 1 else None)
 
 
 def _kept_step(

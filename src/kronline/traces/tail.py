@@ -1,7 +1,6 @@
 """The trace of KF-TBPTT and OK-TBPTT: r Kronecker products a weight, pushed over a whole segment.
 
-The segment is walked backwards with P ← I: step s contributes `ĥ_s ⊗ (P D_s)`, then P ← P H_s; at
-the end the old pairs contribute `u_i ⊗ (P A_i)`. These k + r terms are merged into r.
+What a segment leaves, k + r terms, is merged into r (`walk.py`, `merge.py`).
 """
 
 from dataclasses import dataclass
@@ -9,20 +8,19 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
 from kronline.grads import Grads, Outer
-from kronline.jacobians import Group, Lin
+from kronline.jacobians import Lin
 from kronline.noise import Draw, Draws
 from kronline.traces import walk
 from kronline.traces.base import Steps, Trace
 from kronline.traces.kf import needs_linear_maps
-from kronline.traces.ok import Pairs, balanced
+from kronline.traces.walk import Pairs
 
-SKETCH = 16  # rows, at most, in which right factors are compared
+ROWS = 16  # in so many rows, at most, right factors are compared
 
 
 class Carried(NamedTuple):
@@ -39,8 +37,8 @@ class Tail(Trace):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
 
     Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
-    and `P A_i` once a segment. How alike two right factors are is measured on a sketch, a few rows
-    that are walked ahead: it only serves to choose the mix, which is unbiased whatever is chosen.
+    and `P A_i` once a segment. How alike two right factors are is measured in a few of their rows:
+    it only serves to choose the mix, which is unbiased whatever is chosen.
 
     Args:
         pairs: r.
@@ -107,59 +105,23 @@ class Tail(Trace):
 
     def push(self, memory: Carried, steps: Steps, noise: Any) -> Carried:
         """Over the k steps of a segment."""
-        segment = walk.linearised(steps)
-        state = segment.lins.state[0]
-        rows = walk.few_rows(segment, sketch(state.size, state.dtype))
-        cut = jnp.any(steps.resets)
-        old, new = memory, {}
-        for name, pairs in memory.pairs.items():
-            terms = _terms(pairs, rows, segment.lins.groups[name], cut)
-            left, right, v, energy = _chosen(
-                terms, noise[name], old.noise[name], old.energy[name], self.pairs
+        lins = walk.linearised(steps)
+        N = lins.state.shape[-1]
+        done = {
+            name: walk.merge(
+                pairs, lins.groups[name], lins.H, steps.resets, noise[name], min(N, ROWS)
             )
-            A = walk.gathered(segment, name, right, pairs.A)
-            new[name] = Pairs(left.T @ terms.U, A), v, energy
-        pairs, v, energy = ({name: n[i] for name, n in new.items()} for i in range(3))
-        return Carried(pairs, memory.tail, v, energy)
+            for name, pairs in memory.pairs.items()
+        }
 
+        def noisy(name: str, now: walk.Merged) -> Float[Array, ""]:
+            # as the pairs are carried over: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
+            v, had = memory.noise[name], memory.energy[name]
+            return v * jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0) + now.variance
 
-class Terms(NamedTuple):
-    """The k + p terms that a segment leaves: of its steps, then of the old pairs."""
-
-    U: Float[Array, "k+p m"]
-    Gb: Float[Array, "k+p k+p"]  # inner products of the right factors, by the sketch
-
-
-def sketch(N: int, dtype: Any) -> Float[Array, "q N"]:
-    """Some rows of random signs, always the same ones; all N unit vectors where N is small."""
-    if N <= SKETCH:
-        return jnp.eye(N, dtype=dtype)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (SKETCH, N))
-    return jnp.asarray(signs / np.sqrt(SKETCH), dtype)
-
-
-def _terms(
-    pairs: Pairs, rows: tuple[Array, Array], group: Group, cut: Bool[Array, ""]
-) -> Terms:
-    """The terms of one weight; after a reset nothing is left of the old pairs."""
-    end, each = rows
-    new = jax.vmap(lambda P, M: M.lmul(P))(each, group.M)  # (k, q, r, n)
-    old = jnp.where(cut, 0, jnp.tensordot(end, pairs.A, axes=1).swapaxes(0, 1))
-    Q = jnp.concatenate([new, old]).reshape(len(new) + len(old), -1)
-    return Terms(jnp.concatenate([group.feats, pairs.U]), Q @ Q.T)
-
-
-def _chosen(
-    terms: Terms,
-    signs: Float[Array, " K-1"],
-    v: Float[Array, ""],
-    energy: Float[Array, ""],
-    p: int,
-) -> tuple[Array, Array, Float[Array, ""], Float[Array, ""]]:
-    """How the terms are mixed; the new v and ‖G'‖², by the sketch."""
-    left, right, variance = balanced(terms.U, terms.Gb, signs, p)
-    Gu = terms.U @ terms.U.T
-    # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
-    has = jnp.sum(Gu[-p:, -p:] * terms.Gb[-p:, -p:])
-    v = v * jnp.where(energy > 0, has / jnp.where(energy > 0, energy, 1), 0) + variance
-    return left, right, v, jnp.sum((left.T @ Gu @ left) * (right.T @ terms.Gb @ right))
+        return Carried(
+            {name: pairs for name, (pairs, _) in done.items()},
+            memory.tail,
+            {name: noisy(name, now) for name, (_, now) in done.items()},
+            {name: now.after for name, (_, now) in done.items()},
+        )

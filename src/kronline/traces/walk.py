@@ -1,9 +1,14 @@
-"""A segment of k steps, walked backwards: what KF-TBPTT pushes its trace with.
+"""A segment of k steps, walked backwards, and what it leaves merged into r pairs.
 
-    P_k ← I;   step t contributes ĥ_t ⊗ (P_t D_t);   P_{t−1} ← P_t H_t, or 0 at a reset.
+    P_k ← I;   step t leaves ĥ_t ⊗ (P_t D_t);   P_{t−1} ← P_t H_t, or 0 at a reset;
+    the old pairs leave u_i ⊗ (P_0 A_i).
+
+How the k + r terms are mixed is chosen from inner products, which for the right factors are taken
+over some of their rows only: the mean is exact whatever is chosen.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,79 +16,103 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kronline import native
-from kronline.jacobians import Kronecker, Sensitivity, StateJac, UnitH, UnitM
+from kronline.jacobians import Group, Kronecker, Sensitivity, StateJac, UnitH, UnitM
 from kronline.lanes import looped
 from kronline.traces.base import Steps
+from kronline.traces.merge import balanced
 
 
-class Walk(NamedTuple):
-    """The steps of a segment, linearised together; weights, which they share, are not stacked."""
+class Pairs(NamedTuple):
+    """`G' = Σ_i U_i ⊗ A_i` for one weight matrix."""
 
-    lins: Kronecker  # with the steps on a leading axis of each array but the weights and masks
-    resets: Bool[Array, " k"]
+    U: Array  # (p, m)
+    A: Array  # (N, p, r, n)
 
 
+class Merged(NamedTuple):
+    """What a merge says of itself, by the rows that it looked at."""
 
-def linearised(steps: Steps) -> Walk:
-    """All steps of a segment at once."""
+    variance: Float[Array, ""]  # what it adds
+    before: Float[Array, ""]  # ‖P_0 G'‖² of the old pairs
+    after: Float[Array, ""]  # ‖G'‖² of the new ones
+
+
+def linearised(steps: Steps) -> Kronecker:
+    """All steps of a segment, stacked on a leading axis; weights, which they share, are not."""
     one = steps.at(0)
     assert isinstance(one, Kronecker)
-    axes = jax.tree.map(lambda _: 0, one)
+    axes: Any = jax.tree.map(lambda _: 0, one)
     groups = {name: replace(g, mask=None) for name, g in axes.groups.items()}
-    H = replace(axes.H, W=None) if isinstance(axes.H, UnitH) else axes.H
+    H = axes.H
+    if isinstance(H, UnitH):
+        H = replace(H, W=None)  # type: ignore[arg-type]  # an axis, not an array
     axes = replace(axes, groups=groups, H=H)
-    return Walk(jax.vmap(steps.at, out_axes=axes)(jnp.arange(steps.length)), steps.resets)
+    all_steps: Any = jax.vmap(steps.at, out_axes=axes)(jnp.arange(steps.length))
+    return all_steps
 
 
-def _at(stacked: Any, t: Any) -> Any:
-    """H or M of step t."""
-    if isinstance(stacked, UnitH):
-        return replace(stacked, D=stacked.D[t], E=stacked.E[t])
-    return jax.tree.map(lambda a: a[t], stacked)
+def merge(
+    pairs: Pairs,
+    group: Group,
+    H: StateJac,
+    resets: Bool[Array, " k"],
+    signs: Float[Array, " K-1"],
+    rows: int,
+) -> tuple[Pairs, Merged]:
+    """The pairs after k steps; group and H are stacked, as `linearised` gives them."""
+    U = jnp.concatenate([group.feats, pairs.U])
+    plain = looped(partial(_merge, rows=rows))
+    args = (pairs.A, U, group.M, H, resets, signs)
+    run = plain
+    if isinstance(H, UnitH) and isinstance(group.M, UnitM):
+        if native.usable(H.reads, H, U, signs, pairs.A):
+            run = partial(native.either, partial(_kernel, rows=rows), plain)
+    A, (U, merged) = run(*args)
+    return Pairs(U, A), merged
 
 
-def few_rows(walk: Walk, P: Float[Array, "q N"]) -> tuple[Array, Float[Array, "k q N"]]:
-    """For a few rows of P: those at the end, and those at each step."""
-
-    def back(P: Array, t: Any) -> tuple[Array, Array]:
-        return jnp.where(walk.resets[t], jnp.zeros_like(P), _at(walk.lins.H, t).few(P)), P
-
-    return jax.lax.scan(back, P, jnp.arange(walk.resets.shape[0]), reverse=True)
-
-
-def gathered(
-    walk: Walk, name: str, right: Float[Array, "k+p p"], A: Float[Array, "N p r n"]
-) -> Float[Array, "N p r n"]:
-    """`A_i ← Σ_t right_ti P_t D_t + P_0 Σ_j right_ji A_j`, of one weight."""
-    H, M = walk.lins.H, walk.lins.groups[name].M
-    plain = looped(_gathered)
-    rest = (H, M, walk.resets, right)
-    if not (isinstance(H, UnitH) and isinstance(M, UnitM)):
-        return plain(A, *rest)[0]
-    if not native.usable(H.reads, H, right, A):
-        return plain(A, *rest)[0]
-    return native.either(_kernel, lambda *args: plain(*args)[0], A, *rest)
-
-
-def _kernel(A: Array, H: UnitH, M: UnitM, resets: Array, right: Array) -> Array:
+def _kernel(
+    A: Array, U: Array, M: UnitM, H: UnitH, resets: Array, signs: Array, rows: int
+) -> tuple[Array, tuple[Array, Merged]]:
     """By the native kernel, for unit-wise cells: M is H's own D."""
-    return native.walk(H.W, H.D, H.E, H.reads, resets.astype(A.dtype), right, A)
+    cuts = resets.astype(A.dtype)
+    out = native.walk(H.W, H.D, H.E, H.reads, cuts, signs, None, U, A, sample=rows)
+    return out.A, (out.U, Merged(*out.info))
 
 
-def _gathered(
-    A: Array, H: StateJac, M: Sensitivity, resets: Array, right: Array
-) -> tuple[Array, tuple[()]]:
+def _merge(
+    A: Float[Array, "N p r n"],
+    U: Float[Array, "K m"],
+    M: Sensitivity,
+    H: StateJac,
+    resets: Bool[Array, " k"],
+    signs: Float[Array, " K-1"],
+    rows: int,
+) -> tuple[Array, tuple[Array, Merged]]:
     """In pure JAX."""
-    k, N = resets.shape[0], A.shape[0]
+    N, p = A.shape[:2]
 
-    def back(carry: tuple[Array, Array], t: Any) -> tuple[tuple[Array, Array], None]:
-        P, B = carry
-        B = B + _at(M, t).lmul(P)[:, None] * right[t][None, :, None, None]
-        P = jnp.where(resets[t], jnp.zeros_like(P), _at(H, t).rmm(P))
-        return (P, B), None
+    def back(P: Float[Array, "N N"], t: Any) -> tuple[Array, Array]:
+        # P ← P H
+        return jnp.where(resets[t], jnp.zeros_like(P), _at(H, t).rmm(P)), P
 
-    start = (jnp.eye(N, dtype=A.dtype), jnp.zeros_like(A))
-    (P, B), _ = jax.lax.scan(back, start, jnp.arange(k), reverse=True)
+    P, Ps = jax.lax.scan(back, jnp.eye(N, dtype=A.dtype), jnp.arange(len(resets)), reverse=True)
     # after a reset nothing is left of the old pairs, whatever they hold
-    old = jnp.where(jnp.any(resets), 0, jnp.einsum("Njrn,ji->Nirn", A, right[k:]))
-    return B + jnp.tensordot(P, old, axes=1), ()
+    old = jnp.where(jnp.any(resets), 0, jnp.tensordot(P, A, axes=1))
+    new = jax.vmap(lambda M, P: M.lmul(P))(M, Ps)
+    B = jnp.concatenate([new, old.swapaxes(0, 1)])  # (K, N, r, n)
+
+    some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
+    Gu, Gb = U @ U.T, some @ some.T * (N / rows)
+    left, right, variance = balanced(Gu, Gb, signs, p)
+    before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
+    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
+    A = jnp.einsum("jNrn,ji->Nirn", B, right)
+    return A, (left.T @ U, Merged(variance, before, after))
+
+
+def _at(H: StateJac, t: Any) -> StateJac:
+    """H of step t."""
+    if isinstance(H, UnitH):
+        return replace(H, D=H.D[t], E=H.E[t])
+    return jax.tree.map(lambda a: a[t], H)
