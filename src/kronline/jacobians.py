@@ -179,9 +179,20 @@ class DenseH(StateJac):
         return self.H
 
 
+class UnitWise(StateJac):
+    """H of a unit-wise cell, whichever of its weights exist."""
+
+    D: Float[Array, "q r n"]  # ∂s'/∂z, unit by unit
+    E: Float[Array, "q q n"]  # ∂s'/∂s, not through the weights
+
+    @abstractmethod
+    def own(self) -> Float[Array, "q q n"]:
+        """`H_jj`: how a unit's slots move its own, by E and by the unit's weights from itself."""
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=("W", "D", "E"), meta_fields=("reads",))
 @dataclass(frozen=True)
-class UnitH(StateJac):
+class UnitH(UnitWise):
     """H of a unit-wise cell: `H[(a,i),(b,j)] = Σ_k D[a,k,i] W[(b,j),k,i] + δ_ij E[a,b,i]`.
 
     The first term exists only for the slots b that the linear maps read, so only these columns are
@@ -255,6 +266,11 @@ class UnitH(StateJac):
         dz = jnp.einsum("pai,aki->pki", slots, self.D)
         back = jnp.einsum("bjki,pki->pbj", self.W, dz)
         return out.at[:, np.array(self.reads)].add(back).reshape(P.shape)
+
+    def own(self) -> Float[Array, "q q n"]:
+        """E, and W's diagonals."""
+        through_W = jnp.einsum("akj,bkj->abj", self.D, jnp.einsum("bjkj->bkj", self.W))
+        return self.E.at[:, np.array(self.reads)].add(through_W)
 
     def scaled(self, c: Float[Array, ""]) -> "UnitH":
         """`c H`, in O(n)."""

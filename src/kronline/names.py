@@ -1,5 +1,6 @@
 """Cells and estimators by what they are called on a command line: `RHN(2, 3)`, `uoro(copies=4)`.
 
+What a cell is made of is named in the same way: `RHN(sparse=Blocks(0.25))`, `LowRank(RHN, 16)`.
 Also `path/to/file.py:NAME(arguments)` or `package.module:NAME`, for a user's own.
 """
 
@@ -31,8 +32,10 @@ CELLS: dict[str, Callable[..., Any]] = {
         cells.DeepRHN,
         cells.ResetBeforeGRU,
         cells.LIF,
+        cells.LowRank,
     )
 }
+PARTS: dict[str, Callable[..., Any]] = {"Blocks": cells.Blocks}  # of cells; they have no sizes
 OPTIMISERS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (optax.adam, optax.adamw, optax.sgd, optax.rmsprop, optax.radam)
 }
@@ -54,8 +57,10 @@ def parse(text: str, known: dict[str, Callable[..., Any]], what: str, *first: An
         if not isinstance(call.func, ast.Name):
             raise ValueError
         name = call.func.id
-        args = [ast.literal_eval(a) for a in call.args]
-        kwargs = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        args = [_argument(a, known, what, first) for a in call.args]
+        kwargs = {str(k.arg): _argument(k.value, known, what, first) for k in call.keywords}
+    except UsageError:
+        raise
     except (SyntaxError, ValueError) as e:
         raise UsageError(
             f"{what} must be NAME, NAME(arguments) or file.py:NAME(arguments), got {text!r}"
@@ -63,8 +68,33 @@ def parse(text: str, known: dict[str, Callable[..., Any]], what: str, *first: An
     make = _imported(place, name, what) if place else _known(name, known, what)
     if not callable(make):
         return make
+    return _made(make, text, what, (*_sizes(make, first), *args), kwargs)
+
+
+def _argument(
+    node: ast.expr, known: dict[str, Callable[..., Any]], what: str, first: tuple[Any, ...]
+) -> Any:
+    """A number, a text, ...; or, inside a cell, a cell or one of its `PARTS`."""
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if known is not CELLS or not isinstance(call.func, ast.Name):
+        return ast.literal_eval(node)
+    name, inside = call.func.id, f"{what}'s argument"
+    make = _known(name, CELLS | PARTS, inside)
+    args = [_argument(a, known, what, first) for a in call.args]
+    kwargs = {str(k.arg): _argument(k.value, known, what, first) for k in call.keywords}
+    return _made(make, ast.unparse(node), inside, (*_sizes(make, first), *args), kwargs)
+
+
+def _sizes(make: Any, first: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What comes before the arguments; a cell around another has the sizes of the one inside."""
+    return () if make is cells.LowRank or make in PARTS.values() else first
+
+
+def _made(
+    make: Callable[..., Any], text: str, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     try:
-        return make(*first, *args, **kwargs)
+        return make(*args, **kwargs)
     except (TypeError, ValueError) as e:
         raise UsageError(f"{what} {text!r}: {e}") from e
 

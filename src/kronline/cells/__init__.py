@@ -1,6 +1,7 @@
 """Recurrent cells: each is its step, written so that its linear maps are visible."""
 
 from kronline.cells.base import Cell, LinearCell, Opaque, UnitCell
+from kronline.cells.blocks import Blocks
 from kronline.cells.gru import GRU, ResetBeforeGRU
 from kronline.cells.init import (
     GateBias,
@@ -12,6 +13,7 @@ from kronline.cells.init import (
     gate_bias,
 )
 from kronline.cells.lif import LIF
+from kronline.cells.lowrank import LowRank
 from kronline.cells.lstm import LSTM
 from kronline.cells.rhn import RHN, DeepRHN
 from kronline.cells.stack import Embedded, Stack
@@ -22,6 +24,7 @@ __all__ = [
     "LIF",
     "LSTM",
     "RHN",
+    "Blocks",
     "Cell",
     "DeepRHN",
     "Embedded",
@@ -29,6 +32,7 @@ __all__ = [
     "Init",
     "LeakyTanh",
     "LinearCell",
+    "LowRank",
     "Normal",
     "Opaque",
     "Orthogonal",

@@ -22,9 +22,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from kronline import jacobians as jac
+from kronline.cells.blocks import Blocks
 from kronline.cells.init import GateBias, Init, Normal, Weight
 from kronline.errors import whole_numbers
 from kronline.grads import Grads
+from kronline.jacobians_sparse import BlockH
 
 Params = Any
 State = Float[Array, " N"]
@@ -180,7 +182,7 @@ class LinearCell(Cell):
 
         (H, M), (new, feats) = jax.jacrev(f, argnums=(0, 1), has_aux=True)(s, zero)
         groups = {
-            name: jac.Group(feats[name], jac.DenseM(M[name]), _mask(w, dtype))
+            name: jac.Group(feats[name], jac.DenseM(M[name]), mask_of(w, dtype))
             for name, w in self.weights().items()
         }
         return jac.Kronecker(new, groups, jac.DenseH(H))
@@ -196,7 +198,8 @@ def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
     return W if w.mask is None else W * jnp.asarray(w.mask, W.dtype)
 
 
-def _mask(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
+def mask_of(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
+    """Its mask as an array of JAX's, if there is one."""
     return None if w.mask is None else jnp.asarray(w.mask, dtype)
 
 
@@ -209,12 +212,14 @@ class UnitCell(LinearCell):
         inputs: length of an input vector, or number of symbols.
         bias: whether ĥ ends in a constant 1.
         init_weights: how W starts; N(0, 0.01²) as in the paper's group's later code.
+        sparse: which units read which, in blocks; None: all read all.
     """
 
     hidden: int
     inputs: int
     bias: bool = field(default=True, kw_only=True)
     init_weights: Init = field(default=Normal(), kw_only=True)
+    sparse: Blocks | None = field(default=None, kw_only=True)
 
     gates: ClassVar[tuple[str, ...]] = ("z",)  # r linear maps of ĥ
     slots: ClassVar[tuple[str, ...]] = ("h",)  # q numbers a unit remembers
@@ -222,6 +227,10 @@ class UnitCell(LinearCell):
 
     def __post_init__(self) -> None:
         whole_numbers(self, "hidden", "inputs")
+        if self.sparse is not None and not isinstance(self.sparse, Blocks):
+            raise ValueError(
+                f"{type(self).__name__} needs sparse=Blocks(density) or None, got {self.sparse!r}"
+            )
 
     @abstractmethod
     def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
@@ -247,8 +256,17 @@ class UnitCell(LinearCell):
 
     def weights(self) -> dict[str, Weight]:
         """One matrix W (m, r, n) for all gates: ĥ is common to them."""
-        w = Weight(self.outputs, self.inputs, self.bias, self.gates, self.hidden, self.mask())
+        w = Weight(self.outputs, self.inputs, self.bias, self.gates, self.hidden, self._mask())
         return {"W": w}
+
+    def _mask(self) -> np.ndarray | None:
+        """The cell's own mask, and that of the blocks."""
+        own = self.mask()
+        if self.sparse is None:
+            return own
+        mask = np.ones((self.outputs + self.inputs + int(self.bias), 1, self.hidden))
+        mask[: self.outputs, 0] = np.tile(self.sparse.mask(self.hidden), (len(self.reads), 1))
+        return np.repeat(mask, len(self.gates), axis=1) * (1 if own is None else own)
 
     def output(self, s: State) -> Float[Array, " h"]:
         """The slots that are read."""
@@ -261,6 +279,13 @@ class UnitCell(LinearCell):
         out = self.unit(z, s)
         return jnp.reshape(jnp.stack(out) if isinstance(out, tuple) else out, (len(self.slots),))
 
+    def _derivatives(
+        self, z: Float[Array, "r n"], slots: Float[Array, "q n"]
+    ) -> tuple[Float[Array, "q r n"], Float[Array, "q q n"]]:
+        """D and E: `D[a,k,j] = ∂f_a/∂z_k`, `E[a,b,j] = ∂f_a/∂s_b`, of unit j."""
+        derivative = jax.jacfwd(self._one, argnums=(0, 1))
+        return jax.vmap(derivative, in_axes=-1, out_axes=-1)(z, slots)
+
     def _pieces(self, s: State, x: Input) -> tuple[Piece, ...]:
         one = (jnp.ones(1, s.dtype),) if self.bias else ()
         return self.output(s), encode(x, self.inputs), *one
@@ -271,17 +296,18 @@ class UnitCell(LinearCell):
         return self._units(z, s.reshape(-1, self.hidden)).reshape(-1)
 
     def linearise(self, params: Params, s: State, x: Input) -> jac.Lin:
-        """D and E by forward mode through one unit, O(n); H as `UnitH`, never written out here."""
+        """D and E by forward mode through one unit, O(n); H as `UnitH` or `BlockH`, in factors."""
         w = self.weights()["W"]
         W = masked(params["W"], w)
         pieces, slots = self._pieces(s, x), s.reshape(-1, self.hidden)
         z = apply(W, pieces)
-        # D[a,k,j] = ∂f_a/∂z_k,  E[a,b,j] = ∂f_a/∂s_b
-        derivative = jax.jacfwd(self._one, argnums=(0, 1))
-        D, E = jax.vmap(derivative, in_axes=-1, out_axes=-1)(z, slots)
+        D, E = self._derivatives(z, slots)
         read = W[: self.outputs].reshape(len(self.reads), self.hidden, *W.shape[1:])
-        group = jac.Group(features(pieces, W.dtype), jac.UnitM(D), _mask(w, W.dtype))
-        H = jac.UnitH(read, D, E, self._read)
+        group = jac.Group(features(pieces, W.dtype), jac.UnitM(D), mask_of(w, W.dtype))
+        H: jac.StateJac = jac.UnitH(read, D, E, self._read)
+        if self.sparse is not None:
+            offsets = self.sparse.offsets(self.hidden)
+            H = BlockH(self.sparse.taken(read), D, E, self._read, offsets)
         return jac.Kronecker(self._units(z, slots).reshape(-1), {"W": group}, H)
 
 
