@@ -241,15 +241,14 @@ class Online(Estimator):
     ) -> tuple[State, Memory, Params, Seen]:
         """k steps: exact inside by reverse mode, the trace for what lies before."""
         end, exact, d0, seen, before = exact_segment(model, params, s, seg)
-        g_cell = _added(exact.cell, self.trace.pull(memory, d0))
         k = seg.reset.shape[0]
 
         def at(t: Any) -> Any:
             x = jax.tree.map(lambda a: a[t], seg.x)
             return model.cell.linearise(params.cell, before[t], x)
 
-        memory = self.trace.push(memory, Steps(k, at, seg.reset), noise)
-        return end, memory, exact._replace(cell=g_cell), seen
+        past, memory = self.trace.pull_push(memory, Steps(k, at, seg.reset), noise, d0)
+        return end, memory, exact._replace(cell=_added(exact.cell, past)), seen
 
 
 def _added(exact: Grads, past: Grads | None) -> Grads:

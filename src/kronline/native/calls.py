@@ -76,12 +76,12 @@ def walk(
     reads: tuple[int, ...],
     resets: Float[Array, " k"],
     signs: Float[Array, " k+p-1"],
-    delta: Float[Array, " N"] | None,
+    delta: Float[Array, " N"],
     U: Float[Array, "k+p m"],
     A: Float[Array, "N p r n"],
     *,
     sample: int,
-    before: bool = False,
+    start: bool,
 ) -> Walked:
     """k steps of KF-TBPTT's trace (tail.py), or of OK's (ok.py, k = 1), A in place.
 
@@ -89,14 +89,14 @@ def walk(
         W, D, E, reads: H of every step.
         resets: not 0 where there is one.
         signs: of all terms but the first.
-        delta: δ, for δ·A; None: nothing to read.
+        delta: δ, for δ·A.
         U: the left factors of the k new terms and of the p old pairs.
         A: the right factors of the old pairs.
         sample: how many rows of the right factors are compared, to choose the mix.
-        before: δ·PA of the old pairs, not δ·A of the new ones.
+        start: δ·A of the old A, not of the new one.
     """
     r, n = D.shape[-2:]
-    settings = {"reads": np.array(reads, np.int64), "sample": np.int64(sample), "before": before}
+    settings = {"reads": np.array(reads, np.int64), "sample": np.int64(sample), "start": start}
 
     def call(WT: Array, *lanes: Array) -> Any:
         U, A = lanes[-2:]
@@ -104,11 +104,10 @@ def walk(
         shapes = [(N, p, r, n), (p, U.shape[-1]), (3,), (p, r, n)]
         out = [jax.ShapeDtypeStruct((*A.shape[:-4], *shape), A.dtype) for shape in shapes]
         f = jax.ffi.ffi_call("kronline_walk", out, input_output_aliases={7: 0})
-        return tuple(f(WT, *lanes, pull=delta is not None, **settings))
+        return tuple(f(WT, *lanes, **settings))
 
     WT = jnp.moveaxis(W.reshape(-1, r, n), 0, -1)
-    d = jnp.zeros(A.shape[0], A.dtype) if delta is None else delta
-    return Walked(*_over_lanes(call)(WT, D, E, resets, signs, d, U, A))
+    return Walked(*_over_lanes(call)(WT, D, E, resets, signs, delta, U, A))
 
 
 def _over_lanes(call: Callable[..., Any]) -> Callable[..., Any]:

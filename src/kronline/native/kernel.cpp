@@ -87,7 +87,7 @@ INLINE void store_row(T* to, typename Lanes<T>::Vec v0, typename Lanes<T>::Vec v
   }
 }
 
-constexpr int kScratches = 4;
+constexpr int kScratches = 5;
 
 // kBytes-aligned memory that a thread keeps for its next item.
 template <typename T>
@@ -373,33 +373,29 @@ template <typename T>
 void build_panels(const Shape& s, const T* WT, const T* D, const T* E, T* panels) {
   using L = Lanes<T>;
   const int64_t n = s.n, N = s.N(), K = s.K();
-  for (int64_t c = 0; c < K; c += L::kCols) {
-    const int64_t width = std::min<int64_t>(L::kCols, K - c);
-    for (int64_t row = 0; row < N; ++row) {
-      const int64_t a = row / n, i = row % n;
+  for (int64_t row = 0; row < N; ++row) {
+    const int64_t a = row / n, i = row % n;
+    const T *d = D + a * s.C() + i, *w = WT + i * K;  // of gate k: d[k n], w[k n K]
+    for (int64_t c = 0; c < K; c += L::kCols) {
       T* h = panels + c * N + row * L::kCols;
-      if (width == L::kCols) {
+      if (c + L::kCols <= K) {
         typename L::Vec v0 = {}, v1 = {};
         for (int64_t k = 0; k < s.r; ++k) {
-          const T d = D[(a * s.r + k) * n + i];
-          const T* w = WT + (k * n + i) * K + c;
-          v0 += d * load(w);
-          v1 += d * load(w + L::kWidth);
+          v0 += d[k * n] * load(w + k * n * K + c);
+          v1 += d[k * n] * load(w + k * n * K + c + L::kWidth);
         }
         store(h, v0);
         store(h + L::kWidth, v1);
       } else {
         std::fill(h, h + L::kCols, T(0));
         for (int64_t k = 0; k < s.r; ++k)
-          for (int64_t j = 0; j < width; ++j)
-            h[j] += D[(a * s.r + k) * n + i] * WT[(k * n + i) * K + c + j];
+          for (int64_t j = c; j < K; ++j) h[j - c] += d[k * n] * w[k * n * K + j];
       }
     }
-    for (int64_t b = 0; b < s.b; ++b)  // the diagonals that cross this panel
-      for (int64_t i = std::max<int64_t>(0, c - b * n); i < std::min(n, c + width - b * n); ++i)
-        for (int64_t a = 0; a < s.q; ++a)
-          panels[c * N + (a * n + i) * L::kCols + b * n + i - c] +=
-              E[(a * s.q + s.reads[b]) * n + i];
+    for (int64_t b = 0; b < s.b; ++b) {  // the diagonals
+      const int64_t j = b * n + i, c = j / L::kCols * L::kCols;
+      panels[c * N + row * L::kCols + j - c] += E[(a * s.q + s.reads[b]) * n + i];
+    }
   }
 }
 
@@ -472,20 +468,54 @@ void rmm_rows(const Shape& s, const T* panels, const T* E, T* P, int64_t from, i
   }
 }
 
-// <a, b>
+// Inner products of K vectors, which come piece by piece.
 template <typename T>
-T dot(const T* a, const T* b, int64_t count) {
-  using L = Lanes<T>;
-  typename L::Vec sums[4] = {};
-  int64_t i = 0;
-  for (; i + 4 * L::kWidth <= count; i += 4 * L::kWidth)
+class Gram {
+  using Vec = typename Lanes<T>::Vec;
+  static constexpr int kTile = 4;
+  int64_t K, tiles;
+  std::vector<T> sums;
+
+ public:
+  explicit Gram(int64_t K)
+      : K(K), tiles(ceil_div(K, kTile)), sums(tiles * (tiles + 1) / 2 * kTile * kTile * Lanes<T>::kWidth) {}
+
+  // How many vectors there must be room for.
+  static int64_t padded(int64_t K) { return ceil_div(K, kTile) * kTile; }
+
+  // A piece of each of the vectors, zero where there are fewer than `padded`; `length` is a multiple
+  // of a vector register's.
+  void add(const T* x, int64_t length) {
+    T* at = sums.data();
+    for (int64_t I = 0; I < tiles; ++I)
+      for (int64_t J = 0; J <= I; ++J, at += kTile * kTile * Lanes<T>::kWidth) {
+        const T *a = x + I * kTile * length, *b = x + J * kTile * length;
+        Vec sum[kTile][kTile];
+        for (int i = 0; i < kTile * kTile; ++i) sum[i / kTile][i % kTile] = load(at + i * Lanes<T>::kWidth);
+        for (int64_t z = 0; z < length; z += Lanes<T>::kWidth) {
+          Vec right[kTile];
+          for (int j = 0; j < kTile; ++j) right[j] = load(b + j * length + z);
 #pragma GCC unroll 4
-    for (int z = 0; z < 4; ++z)
-      sums[z] += load(a + i + z * L::kWidth) * load(b + i + z * L::kWidth);
-  T total = sum<T>(sums[0] + sums[1] + sums[2] + sums[3]);
-  for (; i < count; ++i) total += a[i] * b[i];
-  return total;
-}
+          for (int i = 0; i < kTile; ++i) {
+            const Vec left = load(a + i * length + z);
+            for (int j = 0; j < kTile; ++j) sum[i][j] += left * right[j];
+          }
+        }
+        for (int i = 0; i < kTile * kTile; ++i) store(at + i * Lanes<T>::kWidth, sum[i / kTile][i % kTile]);
+      }
+  }
+
+  std::vector<double> matrix(double scale) const {
+    std::vector<double> G(K * K);
+    const T* at = sums.data();
+    for (int64_t I = 0; I < tiles; ++I)
+      for (int64_t J = 0; J <= I; ++J)
+        for (int64_t i = I * kTile; i < (I + 1) * kTile; ++i)
+          for (int64_t j = J * kTile; j < (J + 1) * kTile; ++j, at += Lanes<T>::kWidth)
+            if (i < K && j < K) G[i * K + j] = G[j * K + i] = scale * sum<T>(load(at));
+    return G;
+  }
+};
 
 // One lane of `walk`: k steps, p pairs. Steps older than the last reset are out of reach.
 template <typename T>
@@ -494,7 +524,7 @@ struct Walk {
   T *A, *U_new, *info, *dA;                 // A (N, p, r, n) is overwritten
   int64_t k, p, m, first, sample;           // first: the oldest step in reach; sample: rows
   bool cut;                                 // by a reset: the old pairs are out of reach
-  bool before;                              // d.PA for the old pairs, not d.A for the new ones
+  bool start;                               // d.A at the start, not at the end
   T* Ps;                                    // P_t of all steps (k + 1, N, N), the last step first
 
   const T* D_at(const Shape& s, int64_t t) const { return D + t * s.q * s.C(); }
@@ -526,55 +556,78 @@ struct Walk {
     using L = Lanes<T>;
     using Vec = typename L::Vec;
     const int64_t N = s.N(), C = p * s.C();
-    if (cut) return;
+    if (cut) {
+      if (start && from == 0) pull_all(s);
+      return;
+    }
     const T* P = P_at(s, -1);
-    T* panel = scratch<T>(1, N * L::kCols);
-    for (int64_t c = from; c < to; c += L::kCols) {
-      const int64_t width = std::min<int64_t>(L::kCols, to - c);
+    constexpr int64_t kPanels = 4;  // packed together: longer pieces of a row
+    T* panels = scratch<T>(1, kPanels * N * L::kCols);
+    for (int64_t c = from; c < to; c += kPanels * L::kCols) {
+      const int64_t last = std::min(to, c + kPanels * L::kCols);
       for (int64_t row = 0; row < N; ++row)
-        pack_row(panel + row * L::kCols, A + row * C + c, T(1), width);
-      for (int64_t R = 0; R < N; R += kRows) {
-        auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
-          store_row(A + (R + m) * C + c, v0, v1, width);
-        };
-        blocks<T, kRows>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, panel, done);
+        for (int64_t j = c; j < last; j += L::kCols)
+          pack_row(panels + (j - c) * N + row * L::kCols, A + row * C + j, T(1),
+                   std::min<int64_t>(L::kCols, last - j));
+      for (int64_t j = c; j < last; j += L::kCols) {
+        const T* panel = panels + (j - c) * N;
+        const int64_t width = std::min<int64_t>(L::kCols, last - j);
+        if (start) pull(N, panel, dA + j, width);
+        for (int64_t R = 0; R < N; R += kRows) {
+          auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
+            store_row(A + (R + m) * C + j, v0, v1, width);
+          };
+          blocks<T, kRows>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, panel, done);
+        }
       }
     }
   }
 
+  // One panel of delta A.
+  void pull(int64_t N, const T* panel, T* out, int64_t width) const {
+    using L = Lanes<T>;
+    typename L::Vec v0 = {}, v1 = {};
+    for (int64_t row = 0; row < N; ++row, panel += L::kCols) {
+      v0 += delta[row] * load(panel);
+      v1 += delta[row] * load(panel + L::kWidth);
+    }
+    store_row(out, v0, v1, width);
+  }
+
   // The right factors of all terms in some of their rows, and from these how terms are mixed.
   void choose(const Shape& s, T* right) const {
-    const int64_t n = s.n, N = s.N(), C = s.C(), K = k + p, length = sample * C;
-    T* B = scratch<T>(2, K * length);
-    std::fill(B, B + K * length, T(0));
-    for (int64_t x = 0; x < sample; ++x) {
-      const int64_t row = (2 * x + 1) * N / (2 * sample);
-      for (int64_t t = first; t < k; ++t) {
-        T* b = B + t * length + x * C;
-        for (int64_t a = 0; a < s.q; ++a)
-          for (int64_t g = 0; g < s.r; ++g)
-            for (int64_t j = 0; j < n; ++j)
-              b[g * n + j] += P_at(s, t)[row * N + a * n + j] * D_at(s, t)[a * C + g * n + j];
-      }
+    const int64_t n = s.n, N = s.N(), C = s.C(), K = k + p;
+    const int64_t width = Lanes<T>::kWidth, length = ceil_div(std::max(C, m), width) * width;
+    T* x = scratch<T>(2, Gram<T>::padded(K) * length);
+    std::fill(x, x + Gram<T>::padded(K) * length, T(0));
+    Gram<T> of_U(K), of_B(K);
+    for (int64_t i = 0; i < K; ++i) std::copy_n(U + i * m, m, x + i * length);
+    of_U.add(x, length);
+    std::fill(x, x + K * length, T(0));
+    for (int64_t z = 0; z < sample; ++z) {
+      const int64_t row = (2 * z + 1) * N / (2 * sample);
+      for (int64_t t = first; t < k; ++t)
+        for (int64_t g = 0; g < s.r; ++g) {
+          T* __restrict b = x + t * length + g * n;
+          const T *P = P_at(s, t) + row * N, *d = D_at(s, t) + g * n;
+          for (int64_t j = 0; j < n; ++j) b[j] = P[j] * d[j];
+          for (int64_t a = 1; a < s.q; ++a)
+            for (int64_t j = 0; j < n; ++j) b[j] += P[a * n + j] * d[a * C + j];
+        }
       for (int64_t i = 0; i < p && !cut; ++i)
-        std::memcpy(B + (k + i) * length + x * C, A + (row * p + i) * C, C * sizeof(T));
+        std::copy_n(A + (row * p + i) * C, C, x + (k + i) * length);
+      of_B.add(x, length);
     }
-    std::vector<double> Gu(K * K), Gb(K * K);
-    for (int64_t i = 0; i < K; ++i)
-      for (int64_t j = 0; j <= i; ++j) {
-        Gu[i * K + j] = Gu[j * K + i] = dot(U + i * m, U + j * m, m);
-        Gb[i * K + j] = Gb[j * K + i] =
-            dot(B + i * length, B + j * length, length) * (double(N) / double(sample));
-      }
+    const std::vector<double> Gu = of_U.matrix(1), Gb = of_B.matrix(double(N) / double(sample));
     kronline::Mixer mixer(K, p);
     std::vector<double> Hu(Gu), Hb(Gb);
     mixer.mix(Hu.data(), Hb.data(), signs);
     std::copy(mixer.right.begin(), mixer.right.end(), right);
+    std::fill(U_new, U_new + p * m, T(0));
     for (int64_t i = 0; i < p; ++i)
-      for (int64_t z = 0; z < m; ++z) {
-        double sum = 0;
-        for (int64_t j = 0; j < K; ++j) sum += mixer.left[j * p + i] * U[j * m + z];
-        U_new[i * m + z] = T(sum);
+      for (int64_t j = 0; j < K; ++j) {
+        const T weight = T(mixer.left[j * p + i]);
+        for (int64_t z = 0; z < m; ++z) U_new[i * m + z] += weight * U[j * m + z];
       }
     double has = 0, energy = 0;  // |G'|^2 of the old pairs, and of the new ones
     for (int64_t i = k; i < K; ++i)
@@ -599,8 +652,9 @@ struct Walk {
 
   // A_i <- sum_t right_ti P_t D_t + sum_j right_ji (P A_j), for rows [from, to)
   void combine(const Shape& s, const T* right, int64_t from, int64_t to) const {
-    T* mixed = scratch<T>(3, 2 * p * s.C());
+    T* mixed = scratch<T>(3, 4 * p * s.C());
     int64_t row = from;
+    for (; p < 4 && row + 4 <= to; row += 4) combined<4>(s, right, row, mixed);
     for (; row + 2 <= to; row += 2) combined<2>(s, right, row, mixed);
     for (; row < to; ++row) combined<1>(s, right, row, mixed);
   }
@@ -660,12 +714,12 @@ struct Walk {
   }
 
   // dA_i = delta A_i
-  void pull(const Shape& s) const {
+  void pull_all(const Shape& s) const {
     const int64_t C = p * s.C();
     std::fill(dA, dA + C, T(0));
-    if (before && cut) return;
     for (int64_t row = 0; row < s.N(); ++row)
-      for (int64_t c = 0; c < C; ++c) dA[c] += delta[row] * A[row * C + c];
+      if (delta[row] != 0)  // or A may be anything
+        for (int64_t c = 0; c < C; ++c) dA[c] += delta[row] * A[row * C + c];
   }
 };
 
@@ -766,9 +820,9 @@ ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any
 }
 
 template <typename T>
-ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool pull,
-                bool before, Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A,
-                Out A_out, Out U_out, Out info, Out dA) {
+ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool start,
+                Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A, Out A_out,
+                Out U_out, Out info, Out dA) {
   Shape s = shape_of(D, reads);
   const int64_t k = resets.dimensions().back(), p = U_out->dimensions()[U.dimensions().size() - 2];
   const int64_t m = U.dimensions().back(), K = k + p, cols = Lanes<T>::kCols;
@@ -797,34 +851,29 @@ ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sa
         first,
         sample,
         reset[first] != 0,
-        before,
+        start,
         nullptr,
     };
   };
-  auto finish = [&](const Walk<T>& w, const T* right, auto combine) {
-    if (pull && before) w.pull(s);
-    combine(right);
-    if (pull && !before) w.pull(s);
-  };
   if (s.lanes >= pool.num_threads()) {
     parallel(pool, s.lanes, [&](int64_t l) {
-      static thread_local std::vector<T> Ps;
-      Ps.resize(std::max<size_t>(Ps.size(), Walk<T>::Ps_size(s, k)));
       Walk<T> w = lane(l);
-      w.Ps = Ps.data();
+      w.Ps = scratch<T>(4, Walk<T>::Ps_size(s, k));
       w.push(s, 0, N);
       w.columns(s, 0, p * C);
       std::vector<T> right(K * p);
       w.choose(s, right.data());
-      finish(w, right.data(), [&](const T* right) { w.combine(s, right, 0, N); });
+      w.combine(s, right.data(), 0, N);
+      if (!start) w.pull_all(s);
     });
     return ffi::Error::Success();
   }
   // fewer lanes than threads: these share each lane's work
-  std::vector<T> Ps(Walk<T>::Ps_size(s, k)), right(K * p);
+  T* Ps = scratch<T>(4, Walk<T>::Ps_size(s, k));
+  std::vector<T> right(K * p);
   for (int64_t l = 0; l < s.lanes; ++l) {
     Walk<T> w = lane(l);
-    w.Ps = Ps.data();
+    w.Ps = Ps;
     const int64_t parts = std::clamp<int64_t>(ceil_div(N, 64), 1, pool.num_threads());
     auto rows = [&](auto work) {
       parallel(pool, parts, [&](int64_t i) { work(i * N / parts, (i + 1) * N / parts); });
@@ -834,9 +883,8 @@ ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sa
       w.columns(s, c * 4 * cols, std::min((c + 1) * 4 * cols, p * C));
     });
     w.choose(s, right.data());
-    finish(w, right.data(), [&](const T* right) {
-      rows([&](int64_t from, int64_t to) { w.combine(s, right, from, to); });
-    });
+    rows([&](int64_t from, int64_t to) { w.combine(s, right.data(), from, to); });
+    if (!start) w.pull_all(s);
   }
   return ffi::Error::Success();
 }
@@ -867,11 +915,11 @@ ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT,
   return by_type(rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
 }
 
-ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool pull,
-                    bool before, Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U,
-                    Any A, Out A_out, Out U_out, Out info, Out dA) {
-  return by_type(walk<float>, walk<double>, pool, reads, sample, pull, before, WT, D, E, resets,
-                 signs, delta, U, A, A_out, U_out, info, dA);
+ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool start,
+                    Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A, Out A_out,
+                    Out U_out, Out info, Out dA) {
+  return by_type(walk<float>, walk<double>, pool, reads, sample, start, WT, D, E, resets, signs,
+                 delta, U, A, A_out, U_out, info, dA);
 }
 
 }  // namespace
@@ -916,8 +964,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_walk, walk_any,
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<ffi::Span<const int64_t>>("reads")
                                   .Attr<int64_t>("sample")  // rows in which terms are compared
-                                  .Attr<bool>("pull")       // whether d.A is wanted
-                                  .Attr<bool>("before")     // d.PA instead
+                                  .Attr<bool>("start")      // d.A at the start, or at the end
                                   .Arg<Any>()               // WT (lanes, r, n, K) or (1, r, n, K)
                                   .Arg<Any>()               // D (lanes, k, q, r, n)
                                   .Arg<Any>()               // E (lanes, k, q, q, n)

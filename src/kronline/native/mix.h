@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 namespace kronline {
@@ -40,7 +41,8 @@ class Mixer {
         Gu[i * K + j] *= s[i] * s[j];
         Gb[i * K + j] *= back[i] * back[j];
       }
-    basis(Gu, Gb, tiny, 100 * eps * eps);
+    // columns count as orthogonal at an angle of 0.01 from it: a ten-thousandth of the variance
+    basis(Gu, Gb, tiny, std::is_same_v<T, float> ? 1e-4 : eps);
     shares(eps);
     if (alive <= r) variance = 0;  // then all are kept
     rows();
@@ -101,14 +103,16 @@ class Mixer {
     }
     for (int sweep = 0; sweep < 30; ++sweep) {
       for (int64_t j = 0; j < K; ++j) norms[j] = dot(&M[j * K], &M[j * K]);
+      const double nothing = small * small * *std::max_element(norms.begin(), norms.end());
       bool turned = false;
       for (int64_t i = 0; i < K; ++i)
         for (int64_t j = i + 1; j < K; ++j) {
+          if (norms[i] + norms[j] <= nothing) continue;
           const double x = dot(&M[i * K], &M[j * K]);
           if (!(x * x > small * norms[i] * norms[j])) continue;
           turned = true;
           const double zeta = (norms[j] - norms[i]) / (2 * x);
-          const double t = std::copysign(1.0, zeta) / (std::abs(zeta) + std::hypot(1.0, zeta));
+          const double t = std::copysign(1.0, zeta) / (std::abs(zeta) + std::sqrt(1 + zeta * zeta));
           const double c = 1 / std::sqrt(1 + t * t), s = c * t;
           turn(&M[i * K], &M[j * K], c, s);
           turn(&V[i * K], &V[j * K], c, s);

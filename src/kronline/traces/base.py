@@ -96,7 +96,7 @@ class Trace(ABC):
         """
         return None
 
-    # A trace that merges a whole segment at once (KF-TBPTT) replaces these two.
+    # A trace that merges a whole segment at once (KF-TBPTT) replaces these three.
 
     def segment_draws(self, size: int, params: Any, k: int) -> Draws:
         """The noise that a push over k steps needs."""
@@ -113,6 +113,12 @@ class Trace(ABC):
         if steps.length == 1:
             return one(memory, (0, jax.tree.map(lambda a: a[0], noise)))[0]
         return jax.lax.scan(one, memory, (jnp.arange(steps.length), noise))[0]
+
+    def pull_push(
+        self, memory: Memory, steps: Steps, noise: Noise, d0: Float[Array, " N"]
+    ) -> tuple[Grads, Memory]:
+        """`δ0·G` at a segment's start, and the push over it."""
+        return self.pull(memory, d0), self.push(memory, steps, noise)
 
 
 def safe_sqrt_ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

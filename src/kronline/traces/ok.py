@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
 from kronline.grads import Grads, Outer
-from kronline.jacobians import Group, Kronecker, Lin, Sensitivity, StateJac
-from kronline.lanes import looped
+from kronline.jacobians import Kronecker, Lin, Sensitivity, StateJac
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Trace
+from kronline.traces import walk
+from kronline.traces.base import Steps, Trace
 from kronline.traces.kf import needs_linear_maps
 from kronline.traces.merge import balanced
 from kronline.traces.walk import Pairs
@@ -58,11 +58,31 @@ class OK(Trace):
 
     def step(self, memory: dict[str, Pairs], lin: Lin, noise: dict[str, Array]) -> dict[str, Pairs]:
         """`Σ u_i ⊗ H A_i + ĥ ⊗ D`, merged into r pairs, for each weight."""
-        assert isinstance(lin, Kronecker)
-        return {
-            name: _merged(memory[name], group, lin.H, noise[name])
-            for name, group in lin.groups.items()
-        }
+        one = Steps(1, lambda _: lin, jnp.zeros(1, bool))
+        noise = {name: signs[None] for name, signs in noise.items()}
+        return self.push_pull(memory, one, noise, jnp.zeros_like(lin.state), before=False)[0]
+
+    def push_pull(
+        self,
+        memory: dict[str, Pairs],
+        steps: Steps,
+        noise: Any,
+        delta: Float[Array, " N"],
+        *,
+        before: bool,
+    ) -> tuple[dict[str, Pairs], Grads]:
+        """One step: a walk over a segment of one."""
+        lins = walk.linearised(steps)
+        if before:  # (δH)·A of the old A, or nothing after a reset
+            delta = jnp.where(steps.resets[0], 0, steps.at(0).vjp(delta)[0])
+        new, grads = {}, {}
+        for name, old in memory.items():
+            signs, group = noise[name][0], lins.groups[name]
+            new[name], _, dA = walk.merge(
+                old, group, lins.H, steps.resets, signs, delta, rows=delta.size, start=before
+            )
+            grads[name] = Outer((old if before else new[name]).U, dA)
+        return new, grads
 
     def pull(self, memory: dict[str, Pairs], delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`."""
@@ -73,40 +93,16 @@ class OK(Trace):
         assert isinstance(lin, Kronecker)
         total = jnp.zeros(())
         for name, g in lin.groups.items():
-            U, (_, Gb) = _with(memory[name].U, g.feats), _pushed(memory[name].A, lin.H, g.M)
+            U = jnp.concatenate([memory[name].U, g.feats[None]])
+            Gb = _inner(memory[name].A, lin.H, g.M)
             signs = jnp.ones(self.pairs, U.dtype)
             total = total + balanced(U @ U.T, Gb, signs, self.pairs).variance
         return total
 
 
-def _with(U: Float[Array, "p m"], feats: Float[Array, " m"]) -> Float[Array, "p+1 m"]:
-    return jnp.concatenate([U, feats[None]])
-
-
-def _merged(pairs: Pairs, group: Group, H: StateJac, signs: Float[Array, " p"]) -> Pairs:
-    """One step of one weight. Only the two passes over A go lane by lane."""
-    HA, Gb = looped(_pushed)(pairs.A, H, group.M)
-    U = _with(pairs.U, group.feats)
-    left, right, _ = balanced(U @ U.T, Gb, signs, pairs.U.shape[0])
-    A, _ = looped(_mixed)(HA, group.M, right)
-    return Pairs(left.T @ U, A)
-
-
-def _pushed(
-    A: Float[Array, "N p r n"], H: StateJac, M: Sensitivity
-) -> tuple[Float[Array, "N p r n"], Float[Array, "p+1 p+1"]]:
-    """`H A_i`, and the Gram matrix of these and D."""
+def _inner(A: Float[Array, "N p r n"], H: StateJac, M: Sensitivity) -> Float[Array, "p+1 p+1"]:
+    """Inner products of all `H A_i` and D."""
     HA = H.mm(A)
     inner = jnp.tensordot(HA, HA, axes=((0, 2, 3), (0, 2, 3)))
     cross = jnp.stack([M.inner(HA[:, i]) for i in range(A.shape[1])])
-    Gb = jnp.block([[inner, cross[:, None]], [cross[None], M.norm2()[None, None]]])
-    return HA, Gb
-
-
-def _mixed(
-    HA: Float[Array, "N p r n"], M: Sensitivity, right: Float[Array, "p+1 p"]
-) -> tuple[Float[Array, "N p r n"], tuple[()]]:
-    """`A_i ← Σ_j right_ji H A_j + right_ki D`."""
-    p = HA.shape[1]
-    A = jnp.einsum("Njrn,ji->Nirn", HA, right[:p])
-    return jnp.stack([M.added(A[:, i], right[p, i]) for i in range(p)], axis=1), ()
+    return jnp.block([[inner, cross[:, None]], [cross[None], M.norm2()[None, None]]])

@@ -4,6 +4,7 @@ What a segment leaves, k + r terms, is merged into r (`walk.py`, `merge.py`).
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -88,13 +89,16 @@ class Tail(Trace):
 
     def pull(self, memory: Carried, delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`, weighted."""
+        dA = {name: walk.pulled(delta, p.A) for name, p in memory.pairs.items()}
+        return self._weighted(memory, dA)
 
+    def _weighted(self, memory: Carried, dA: dict[str, Float[Array, "p r n"]]) -> Grads:
         def part(name: str, p: Pairs) -> Outer:
             weight = memory.tail
             if self.tail == "auto":
                 v, energy = memory.noise[name], memory.energy[name]
                 weight = weight * jnp.clip(1 - v / jnp.where(energy > 0, energy, 1), 0, 1)
-            return Outer(p.U, jnp.tensordot(weight * delta, p.A, axes=1))
+            return Outer(p.U, weight * dA[name])
 
         return {name: part(name, p) for name, p in memory.pairs.items()}
 
@@ -105,23 +109,22 @@ class Tail(Trace):
 
     def push(self, memory: Carried, steps: Steps, noise: Any) -> Carried:
         """Over the k steps of a segment."""
+        nowhere = jnp.zeros_like(steps.at(0).state)
+        return self.pull_push(memory, steps, noise, nowhere)[1]
+
+    def pull_push(
+        self, memory: Carried, steps: Steps, noise: Any, d0: Float[Array, " N"]
+    ) -> tuple[Grads, Carried]:
+        """`δ0·G` at a segment's start, and the push over its k steps, in one pass over A."""
         lins = walk.linearised(steps)
-        N = lins.state.shape[-1]
-        done = {
-            name: walk.merge(
-                pairs, lins.groups[name], lins.H, steps.resets, noise[name], min(N, ROWS)
+        merge = partial(walk.merge, rows=min(d0.size, ROWS), start=True)
+        pairs, v, energy, dA = {}, {}, {}, {}
+        for name, old in memory.pairs.items():
+            pairs[name], now, dA[name] = merge(
+                old, lins.groups[name], lins.H, steps.resets, noise[name], d0
             )
-            for name, pairs in memory.pairs.items()
-        }
-
-        def noisy(name: str, now: walk.Merged) -> Float[Array, ""]:
-            # as the pairs are carried over: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
-            v, had = memory.noise[name], memory.energy[name]
-            return v * jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0) + now.variance
-
-        return Carried(
-            {name: pairs for name, (pairs, _) in done.items()},
-            memory.tail,
-            {name: noisy(name, now) for name, (_, now) in done.items()},
-            {name: now.after for name, (_, now) in done.items()},
-        )
+            # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
+            had = memory.energy[name]
+            share = jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0)
+            v[name], energy[name] = share * memory.noise[name] + now.variance, now.after
+        return self._weighted(memory, dA), Carried(pairs, memory.tail, v, energy)

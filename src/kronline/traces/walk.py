@@ -57,27 +57,49 @@ def merge(
     H: StateJac,
     resets: Bool[Array, " k"],
     signs: Float[Array, " K-1"],
+    delta: Float[Array, " N"],
+    *,
     rows: int,
-) -> tuple[Pairs, Merged]:
-    """The pairs after k steps; group and H are stacked, as `linearised` gives them."""
+    start: bool,
+) -> tuple[Pairs, Merged, Float[Array, "p r n"]]:
+    """The pairs after k steps; what is known of the merge; and `δ·A`, at the start or the end.
+
+    Args:
+        pairs: before the k steps.
+        group, H: of the k steps, stacked, as `linearised` gives them.
+        resets: where the past is cut, before a step.
+        signs: for all terms but one.
+        delta: δ.
+        rows: how many rows of the right factors are compared.
+        start: δ·A of the old A, not of the new one.
+    """
     U = jnp.concatenate([group.feats, pairs.U])
-    plain = looped(partial(_merge, rows=rows))
-    args = (pairs.A, U, group.M, H, resets, signs)
+    plain = looped(partial(_merge, rows=rows, start=start))
+    args = (pairs.A, U, group.M, H, resets, signs, delta)
     run = plain
-    if isinstance(H, UnitH) and isinstance(group.M, UnitM):
-        if native.usable(H.reads, H, U, signs, pairs.A):
-            run = partial(native.either, partial(_kernel, rows=rows), plain)
-    A, (U, merged) = run(*args)
-    return Pairs(U, A), merged
+    reads = H.reads if isinstance(H, UnitH) and isinstance(group.M, UnitM) else None
+    if reads is not None and native.usable(reads, H, U, signs, delta, pairs.A):
+        run = partial(native.either, partial(_kernel, rows=rows, start=start), plain)
+    A, (U, merged, dA) = run(*args)
+    return Pairs(U, A), merged, dA
 
 
 def _kernel(
-    A: Array, U: Array, M: UnitM, H: UnitH, resets: Array, signs: Array, rows: int
-) -> tuple[Array, tuple[Array, Merged]]:
+    A: Array,
+    U: Array,
+    M: UnitM,
+    H: UnitH,
+    resets: Array,
+    signs: Array,
+    delta: Array,
+    *,
+    rows: int,
+    start: bool,
+) -> tuple[Array, tuple[Array, Merged, Array]]:
     """By the native kernel, for unit-wise cells: M is H's own D."""
-    cuts = resets.astype(A.dtype)
-    out = native.walk(H.W, H.D, H.E, H.reads, cuts, signs, None, U, A, sample=rows)
-    return out.A, (out.U, Merged(*out.info))
+    parts = (H.W, H.D, H.E, H.reads, resets.astype(A.dtype), signs, delta, U, A)
+    out = native.walk(*parts, sample=rows, start=start)
+    return out.A, (out.U, Merged(*out.info), out.dA)
 
 
 def _merge(
@@ -87,8 +109,11 @@ def _merge(
     H: StateJac,
     resets: Bool[Array, " k"],
     signs: Float[Array, " K-1"],
+    delta: Float[Array, " N"],
+    *,
     rows: int,
-) -> tuple[Array, tuple[Array, Merged]]:
+    start: bool,
+) -> tuple[Array, tuple[Array, Merged, Array]]:
     """In pure JAX."""
     N, p = A.shape[:2]
 
@@ -107,8 +132,14 @@ def _merge(
     left, right, variance = balanced(Gu, Gb, signs, p)
     before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
     after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
-    A = jnp.einsum("jNrn,ji->Nirn", B, right)
-    return A, (left.T @ U, Merged(variance, before, after))
+    mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
+    dA = pulled(delta, A if start else mixed)
+    return mixed, (left.T @ U, Merged(variance, before, after), dA)
+
+
+def pulled(delta: Float[Array, " N"], A: Float[Array, "N p r n"]) -> Float[Array, "p r n"]:
+    """`δ·A_i`; nothing where δ is, whatever A holds."""
+    return jnp.where(jnp.any(delta != 0), jnp.tensordot(delta, A, axes=1), 0)
 
 
 def _at(H: StateJac, t: Any) -> StateJac:
