@@ -1,4 +1,4 @@
-"""Four estimators with the mistakes that are made in practice; the verifier must refuse them."""
+"""Estimators with the mistakes that are made in practice; the verifier must refuse them."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import kronline as kl
 from kronline.jacobians import DenseH, Kronecker
 from kronline.noise import repeat, sample
-from kronline.traces import kf
+from kronline.traces import Tail, kf
 
 
 @dataclass(frozen=True)
@@ -98,3 +98,12 @@ class WrongFormula(kl.KF):
 
     def variance(self, memory, lin):
         return self.factor * super().variance(memory, lin)
+
+
+@dataclass(frozen=True)
+class LateResetsIgnored(Tail):
+    """A reset inside a segment counts only as long as the trace is empty."""
+
+    def pull_push(self, memory, steps, noise, d0):
+        empty = jnp.all(memory.pairs["W"].A == 0)
+        return super().pull_push(memory, steps._replace(resets=steps.resets & empty), noise, d0)

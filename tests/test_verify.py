@@ -12,6 +12,7 @@ import kronline as kl
 from kronline import native
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.report import Check, Report
+from kronline.verifier.suite import jobs_for, run
 from kronline.verifier.theorem import stops_growing
 
 CELL = kl.Tanh(2, 2)
@@ -55,10 +56,40 @@ def test_copies_that_share_their_signs_fail():
     assert check.value == pytest.approx(1)  # the variance is not halved at all
 
 
-@pytest.mark.parametrize("factor", [1.1, float("nan")])
+def test_a_reset_that_is_missed_once_there_is_a_trace_fails():
+    assert kl.verify(CELL, kl.kf_tbptt(2, 1)).ok
+    failed = failures(kl.Online(broken.LateResetsIgnored(1), window=2))
+    assert failed == {"bias of the gradient"}
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.1, float("nan")])
 def test_a_wrong_closed_form_fails(factor):
     failed = failures(kl.Online(broken.WrongFormula(factor)))
-    assert failed == {"one step's variance = closed form", "Var_t = Var[H G'] + E[added]"}
+    names = {name.partition(" (")[0] for name in failed}
+    assert names == {"one step's variance = closed form", "Var_t = Var[H G'] + E[added]"}
+
+
+def test_where_there_is_no_noise_the_formula_and_the_variance_vanish():
+    # four pairs hold all that a tanh network of two units can have
+    with jax.enable_x64(True):
+        *_, one_step, over_time = proofs.trace(CELL, kl.OK(4), "tanh", "ok(4)")
+    assert one_step.ok and over_time.ok
+    assert one_step.name == "one step's variance = closed form (both below 0.001 ‖G‖²)"
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.5, "auto"])
+def test_a_tail_is_the_bias_that_it_says(tail):
+    report = kl.verify(CELL, kl.kf_tbptt(2, 1, tail))
+    assert report.ok
+    assert [c.name.partition(",")[0] for c in report.checks] == [
+        *([f"bias of the gradient with {tail} of its past"] * (tail != "auto")),
+        "biased as stated",
+    ]
+
+
+def test_several_at_a_time_are_reported_in_order():
+    jobs = jobs_for(CELL, kl.kf_rtrl(), "tanh")
+    assert run(jobs, threads=2) == run(jobs)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
@@ -118,6 +149,14 @@ def test_the_default_set_from_the_command_line():
             rows = [c for c in report["checks"] if c["name"].startswith(name)]
             rows = [c for c in rows if c["estimator"] == estimator]
             assert {c["cell"] for c in rows if "pure JAX" not in c["cell"]} == cells
+    unbiased = {c["estimator"] for c in report["checks"] if "bias of" in c["name"]}
+    assert {"kf_rtrl()", "kf_rtrl(copies=2)", "uoro()", "reverse_kf()"} <= unbiased
+    assert {"ok(1)", "ok(2)", "kf_tbptt(2, pairs=1)", "kf_tbptt(2, pairs=2)"} <= unbiased
+    noise = {c["estimator"] for c in report["checks"] if c["name"].endswith("= closed form")}
+    assert {"ok(1)", "ok(2)", "ok(4)"} <= noise  # and there is noise to be compared
+    said = [c["estimator"].partition("(")[0] for c in report["checks"] if "as stated" in c["name"]]
+    biased = {"dni", "immediate", "reservoir", "rflo", "rolling_tbptt", "snap", "kf_tbptt"}
+    assert biased <= set(said)
     if native.status().active:  # then both paths are proven
         assert "RHN, pure JAX" in {c["cell"] for c in report["checks"]}
     limits = {c["name"].split(",")[0]: c["limit"] for c in report["checks"]}

@@ -62,7 +62,7 @@ def verify(args: Verify) -> int:
         except (TypeError, AttributeError) as e:
             raise UsageError(str(e)) from e
     with Tracker({"checks": len(jobs)}) as tracker:
-        report = run(jobs, lambda title: tracker.update("checks", 1, title))
+        report = run(jobs, lambda title: tracker.update("checks", 1, title), threads=cores())
     if args.json:
         print(report.json())
     else:

@@ -18,11 +18,10 @@ from kronline.online import Estimator, Online, Params
 from kronline.reservoir import Reservoir
 from kronline.rolling import Rolling
 from kronline.traces import RFLO, Nothing, SnAp, Trace
-from kronline.verifier.enumeration import ROUNDING, by_segment, whole_segments
+from kronline.verifier.enumeration import BIASED, ROUNDING, by_segment, whole_segments
 from kronline.verifier.problem import READOUT, Problem, flat, relative
 from kronline.verifier.report import AtLeast, Check
 
-BIASED = 1e-6  # relative; less would be rounding
 Past = Callable[[Any, Any, Any], Any]  # (G, s, x) -> G after the step
 
 

@@ -1,7 +1,7 @@
 """Proofs by enumeration: every noise pattern is tried, so that means and variances are exact."""
 
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,15 +9,19 @@ import numpy as np
 
 from kronline.cells.base import Cell
 from kronline.errors import UsageError
+from kronline.learner import Learner
 from kronline.noise import count, patterns, repeat
-from kronline.online import Estimator, Model
+from kronline.online import Estimator, Model, Online
 from kronline.rolling import Rolling
-from kronline.traces import Trace
+from kronline.traces import Tail, Trace
 from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
-from kronline.verifier.report import Check
+from kronline.verifier.report import AtLeast, Check
 
 ROUNDING = 1e-10  # for what is equal but for rounding, relative, in float64
 CLOSED_FORM = 1e-8
+BIASED = 1e-6  # relative; less would be rounding
+LITTLE = 1e-3  # of ‖G‖²: a variance below this is none
+FULL = 6  # steps after which a trace holds as many terms as it can
 ENOUGH = 1 << 14  # patterns; more only where two segments need them,
 AT_MOST = 1 << 16  # and never more than these
 
@@ -34,36 +38,99 @@ def exact(
 
 
 def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:
-    """The mean gradient over ALL noise patterns is the exact gradient, at every step."""
+    """The mean gradient over ALL noise patterns is the exact gradient, at every step.
+
+    One that says itself that it is weighted, or truncated, is compared with what it says.
+    """
     steps = most_steps(cell, estimator)
-    problem = Problem(cell, steps, symbols)
+    k = estimator.span or steps
+    # a reset at the start; and, inside a segment, where there is a past to be forgotten
+    places = (1, k + 1) if 1 < k < steps else (1,)
+    problems = [Problem(cell, steps, symbols, reset=place) for place in places]
+    mean, want, n = zip(*(_mean(problem, estimator) for problem in problems), strict=True)
+    title = f"bias of the gradient{_says(estimator, steps)}, {n[0]} patterns"
+    error = max(map(relative, mean, want))
+    return [Check(title, name, estimator.name, error, ROUNDING)]
+
+
+def weighed(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
+    """A `kf_tbptt` whose tail is not 1: its mean is what that says, and it is biased."""
+    problem = Problem(cell, most_steps(cell, estimator))
+    mean, _, n = _mean(problem, estimator)
+    distance = relative(mean, by_segment(problem, estimator))
+    said = f"biased as stated, by a tail of {tail(estimator)}: distance to BPTT, {n} patterns"
+    checks = [] if tail(estimator) == "auto" else bias(cell, estimator, name)
+    return [*checks, AtLeast(said, name, estimator.name, distance, BIASED)]
+
+
+def _mean(problem: Problem, estimator: Estimator) -> tuple[np.ndarray, np.ndarray, int]:
+    """The mean gradient of each segment, what it should be, and over how many patterns it is."""
     learner = problem.learner(estimator)
     state = problem.start(learner)
-    k = estimator.span or steps
-    noise, probs = patterns(repeat(learner.draws(1, steps), steps // k), AT_MOST)
+    noise, probs = _all(learner, problem.steps)
     grads = jax.vmap(lambda z: learner.gradients(state, **problem.data, noise=z)[1])(noise)
-    mean = np.tensordot(probs, flat(grads, 2), axes=1)
-    want, past = by_segment(problem, estimator), ""
-    if isinstance(estimator, Rolling) and estimator.horizon < steps:  # as it says itself
-        want = flat(problem.truncated(estimator.horizon, estimator.every), 1)
-        past = f" through {estimator.horizon} steps"
-    error = relative(mean, want)
-    title = f"bias of the gradient{past}, {len(probs)} patterns"
-    return [Check(title, name, estimator.name, error, ROUNDING)]
+    return np.tensordot(probs, flat(grads, 2), axes=1), _meant(problem, estimator), len(probs)
+
+
+def _meant(problem: Problem, estimator: Estimator) -> np.ndarray:
+    """The exact gradient of each segment, or what an estimator says that it has instead of it."""
+    if isinstance(estimator, Rolling) and estimator.horizon < problem.steps:
+        return flat(problem.truncated(estimator.horizon, estimator.every), 1)
+    exact = by_segment(problem, estimator)
+    if (weight := tail(estimator)) in (1, "auto"):
+        return exact
+    alone = flat(problem.truncated(1, estimator.span or problem.steps), 1)
+    return float(weight) * exact + (1 - float(weight)) * alone
+
+
+def _says(estimator: Estimator, steps: int) -> str:
+    """The same in words."""
+    if isinstance(estimator, Rolling) and estimator.horizon < steps:
+        return f" through {estimator.horizon} steps"
+    return "" if tail(estimator) == 1 else f" with {tail(estimator)} of its past"
+
+
+def tail(estimator: Estimator) -> float | Literal["auto"]:
+    """The weight of what lies before a segment: 1, unless a `kf_tbptt` was told otherwise."""
+    trace = estimator.trace if isinstance(estimator, Online) else None
+    return trace.tail if isinstance(trace, Tail) else 1.0
+
+
+def _all(learner: Learner, steps: int, lanes: int = 1) -> tuple[Any, np.ndarray]:
+    """All noise patterns; of what only a further segment would read, one will do."""
+    segments = steps // (learner.estimator.span or steps)
+    read = segments - _unread(learner.estimator)
+    noise, probs = patterns(repeat(learner.draws(lanes, steps), read), AT_MOST)
+    if read < segments:
+        noise = jax.tree.map(lambda a: np.concatenate([a, a[:, -1:]], axis=1), noise)
+    return noise, probs
+
+
+def _unread(estimator: Estimator) -> int:
+    """How many segments at the end draw what no gradient sees: a window is pulled, then pushed."""
+    window = estimator.window if isinstance(estimator, Online) else None
+    return int(isinstance(window, int) and window > 1)
 
 
 def trace(
     cell: Cell, tr: Trace, name: str, estimator: str, *, symbols: bool = False
 ) -> list[Check]:
-    """The trace itself: it starts from zero, its mean is G, and its variance is the formula's."""
-    a_step = count(tr.draws(cell.size, Problem(cell, 1).params.cell))
-    steps = _most(lambda t: a_step**t, 2, 5)
-    problem = Problem(cell, steps, symbols)
-    size, params = cell.size, problem.params.cell
-    one, probs = patterns(tr.draws(size, params), AT_MOST)
-    P1 = len(probs)
+    """The trace itself: it starts from zero, its mean is G, and its variance is the formula's.
 
-    def run(digits: Any) -> Any:
+    All patterns of some steps from the start, with a reset; and of some steps after many others,
+    when a trace is as full as it gets.
+    """
+    size = cell.size
+    a_step = count(tr.draws(size, Problem(cell, 1).params.cell))
+    steps = _most(lambda t: a_step**t, 2, 5)
+    blocks = 1 + -(-FULL // steps)
+    problem = Problem(cell, steps * blocks, symbols)
+    params = problem.params.cell
+    one, probs = patterns(tr.draws(size, params), AT_MOST)
+    digits = np.array(list(product(range(len(probs)), repeat=steps)))
+    weights = np.prod(probs[digits], axis=1)
+
+    def run(start: Any, digits: Any, x: Any, resets: Any) -> Any:
         def step(carry: Any, now: Any) -> Any:
             memory, s = carry
             digit, x, flag = now
@@ -74,51 +141,69 @@ def trace(
             memory = tr.step(memory, lin, jax.tree.map(lambda a: jnp.asarray(a)[digit], one))
             return (memory, lin.state), (dense(tr, memory, size), HG, added)
 
-        now = (digits, problem.data["x"][:, 0], problem.data["reset"][:, 0])
-        return jax.lax.scan(step, (tr.init(size, params), jnp.zeros(size)), now)[1]
+        return jax.lax.scan(step, start, (digits, x, resets))
 
-    digits = np.array(list(product(range(P1), repeat=steps)))
-    G, HG, formula = jax.jit(jax.vmap(run))(digits)
-    G, HG = (np.asarray(a).reshape(*a.shape[:2], -1) for a in (G, HG))
-    weights = np.prod(probs[digits], axis=1)
-    want = flat(problem.jacobians(), 2).reshape(steps, -1)
+    enumerated = jax.jit(jax.vmap(run, in_axes=(None, 0, None, None)))
+    start = (tr.init(size, params), jnp.zeros(size))
+    found = []
+    for b in range(blocks):
+        here = (problem.data[key][b * steps : (b + 1) * steps, 0] for key in ("x", "reset"))
+        ends, (G, HG, formula) = enumerated(start, digits, *here)
+        start = jax.tree.map(lambda a: a[len(digits) // 3], ends)  # from any one of them
+        if b in (0, blocks - 1):
+            G, HG = (np.asarray(a).reshape(*a.shape[:2], -1) for a in (G, HG))
+            found.append((G, HG, formula))
+
+    want = flat(problem.jacobians(), 2).reshape(steps * blocks, -1)[:steps]
     exists = np.tile(flat(cell.project(jax.tree.map(jnp.ones_like, params)), 0), size)
-
-    start = float(jnp.linalg.norm(dense(tr, tr.init(size, params), size)))
-    mean = np.tensordot(weights, G, axes=1)
+    zero = float(jnp.linalg.norm(dense(tr, tr.init(size, params), size)))
+    mean = np.tensordot(weights, found[0][0], axes=1)
     checks = [
-        Check("the trace starts from zero", name, estimator, start, 0.0),
+        Check("the trace starts from zero", name, estimator, zero, 0.0),
         Check(f"mean of the trace = G, {len(digits)} patterns", name, estimator,
               relative(mean * exists, want), ROUNDING),
     ]  # fmt: skip
     if formula is None:
         return checks
-    formula = np.asarray(formula)
-    one_step = float(np.max([_one_step(G, formula, probs, t) for t in range(steps)]))
-    over_time = _over_time(G, HG, formula, weights)
+    noisy = [_compared(G, HG, np.asarray(f), probs, weights) for G, HG, f in found]
+    one_step, over_time, noise = (float(np.max(v)) for v in zip(*noisy, strict=True))
+    nil = f" (both below {LITTLE:g} ‖G‖²)" if noise <= LITTLE else ""
     return [
         *checks,
-        Check("one step's variance = closed form", name, estimator, one_step, CLOSED_FORM),
-        Check("Var_t = Var[H G'] + E[added]", name, estimator, over_time, CLOSED_FORM),
+        Check(f"one step's variance = closed form{nil}", name, estimator, one_step, CLOSED_FORM),
+        Check(f"Var_t = Var[H G'] + E[added]{nil}", name, estimator, over_time, CLOSED_FORM),
     ]
 
 
+def _compared(
+    G: np.ndarray, HG: np.ndarray, formula: np.ndarray, probs: np.ndarray, weights: np.ndarray
+) -> tuple[float, float, float]:
+    """How far variance and formula are apart, in one step and over time; and how much noise it is.
+
+    Relative to the largest variance, or to LITTLE of ‖G‖² where there is less noise than that: then
+    both must vanish.
+    """
+    energy = float(np.max(weights @ (G**2).sum(-1)))
+    steps = range(G.shape[1])
+    one_step = np.max([_one_step(G, formula, probs, t) for t in steps])
+    over_time = _over_time(G, HG, formula, weights)
+    at_least = np.maximum(formula.max(), LITTLE * energy)  # NaN stays NaN
+    in_time = np.maximum(_variance(G, weights, axis=0).max(), LITTLE * energy)
+    return one_step / at_least, over_time / in_time, formula.max() / energy
+
+
 def _one_step(G: np.ndarray, formula: np.ndarray, probs: np.ndarray, t: int) -> float:
-    """Over the noise of step t alone, for every past: relative to the largest of all."""
+    """Over the noise of step t alone, for every past."""
     P1, steps = len(probs), G.shape[1]
     tree = G[:, t].reshape(P1**t, P1, P1 ** (steps - t - 1), -1)[:, :, 0]
     added = formula[:, t].reshape(P1**t, -1)[:, 0]
-    return float(
-        np.max(np.abs(_variance(tree, probs, axis=1) - added)) / np.maximum(formula.max(), 1e-300)
-    )
+    return float(np.max(np.abs(_variance(tree, probs, axis=1) - added)))
 
 
 def _over_time(G: np.ndarray, HG: np.ndarray, formula: np.ndarray, weights: np.ndarray) -> float:
-    """`Var_t = Var[H_t Ĝ_{t−1}] + E[variance that step t adds]`, relative to the largest."""
+    """`Var_t = Var[H_t Ĝ_{t−1}] + E[variance that step t adds]`."""
     want = _variance(HG, weights, axis=0) + weights @ formula
-    return float(
-        np.max(np.abs(_variance(G, weights, axis=0) - want)) / np.maximum(want.max(), 1e-300)
-    )
+    return float(np.max(np.abs(_variance(G, weights, axis=0) - want)))
 
 
 def _variance(a: np.ndarray, probs: np.ndarray, axis: int) -> Any:
@@ -151,10 +236,8 @@ def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     steps = most_steps(cell, estimator, lanes=2, high=3)
     problem = Problem(cell, steps)
     learner = problem.learner(estimator)
-    single, probs = patterns(repeat(learner.draws(1), steps), AT_MOST)
-    double, probs2 = patterns(repeat(learner.draws(2), steps), AT_MOST)
-    one = _last_variance(problem, learner, single, probs, 1)
-    two = _last_variance(problem, learner, double, probs2, 2)
+    one = _last_variance(problem, learner, *_all(learner, steps), 1)
+    two = _last_variance(problem, learner, *_all(learner, steps, 2), 2)
 
     data, state = _lanes(problem, 2), problem.start(learner, 2)
 
@@ -178,9 +261,7 @@ def copies(cell: Cell, one: Estimator, many: Estimator, k: int, name: str) -> li
     problem, values = Problem(cell, steps), []
     for estimator in (one, many):
         learner = problem.learner(estimator)
-        segments = steps // (estimator.span or 1)
-        noise, probs = patterns(repeat(learner.draws(1), segments), AT_MOST)
-        values.append(_last_variance(problem, learner, noise, probs, 1))
+        values.append(_last_variance(problem, learner, *_all(learner, steps), 1))
     error = float(abs(k * values[1] / values[0] - 1))
     title = f"{k} copies: 1/{k} of the variance"
     return [Check(title, name, many.name, error, CLOSED_FORM)]
@@ -205,7 +286,12 @@ def most_steps(cell: Cell, estimator: Estimator, *, lanes: int = 1, high: int = 
     """As many steps (whole segments, two at least) as can be enumerated."""
     k = estimator.span or 1
     a_segment = count(Problem(cell, k).learner(estimator).draws(lanes, k))
-    return _most(lambda steps: a_segment ** (steps // k), 2 * k, max(high // k, 2) * k, k)
+    segments = max(high // k, 2) if k == 1 else 3
+
+    def size(steps: int) -> int:
+        return a_segment ** (steps // k - _unread(estimator))
+
+    return _most(size, 2 * k, segments * k, k)
 
 
 def _most(size: Any, low: int, high: int, by: int = 1) -> int:

@@ -28,14 +28,16 @@ class Problem:
     steps: int
     symbols: bool = False  # inputs are symbols, not vectors
     seed: int = 0
+    reset: int = 1  # the step before which all is forgotten
 
     @cached_property
     def data(self) -> dict[str, Any]:
         """x, y, reset, weight, as `learner.gradients` takes them."""
         rng = np.random.default_rng(self.seed)
         reset = np.zeros((self.steps, 1), bool)
-        # the first step is forgotten, all others hang together; two steps alone do so, too
-        reset[1] = self.steps > 2
+        # what follows the reset hangs together; two steps alone do so, too
+        if self.steps > 2:
+            reset[self.reset] = True
         symbols = rng.integers(0, self.cell.inputs, (self.steps, 1))
         vectors = rng.normal(size=(self.steps, 1, self.cell.inputs))
         return {
