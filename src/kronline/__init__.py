@@ -5,6 +5,7 @@
 >>> state = learner.init(jax.random.key(0), lanes=16)
 """
 
+from kronline import regularise
 from kronline._version import __version__
 from kronline.cells import (
     GRU,
@@ -123,6 +124,7 @@ __all__ = [
     "linear",
     "load",
     "ok",
+    "regularise",
     "reservoir",
     "reverse_kf",
     "rflo",

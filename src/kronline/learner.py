@@ -11,11 +11,14 @@ import optax
 from jaxtyping import Array, Float, Int, Key, UInt32
 
 from kronline import checks
-from kronline.cells.base import Cell
+from kronline import grads as gr
+from kronline.cells.base import Cell, LinearCell
 from kronline.lanes import Layout, Vmap, over_lanes
+from kronline.monitor import Spread, spread
 from kronline.noise import Draws, Noise, keys, repeat, size, tick
 from kronline.online import Estimator, Model, Params, Seen, Segment
 from kronline.readout import Readout
+from kronline.regularise import Regulariser
 from kronline.traces.base import Memory
 
 DRAWN_AHEAD = 1 << 18  # at most so many numbers of noise are drawn before they are used
@@ -47,6 +50,7 @@ class Out(NamedTuple):
     loss: Float[Array, "*steps lanes"]  # without the loss weights
     prediction: Float[Array, "*steps lanes o"] | None = None
     norm: Float[Array, " segments"] | None = None  # of each segment's gradient
+    spread: Spread | None = None  # of the lanes' gradients, a segment; of several lanes
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Learner:
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).
         donate: let `run` and `step` work in the memory of the state that they are given. Saves a
             copy of all traces a call; the old state, its parameters included, cannot be used again.
+        regularisers: `(regularise.row_norm(1.0), ...)`: constraints and penalties beside the loss.
 
     Example:
         learner = Learner(RHN(64, 4), softmax(4), kf_rtrl(), optax.adam(1e-3))
@@ -80,6 +85,7 @@ class Learner:
     update_every: int | None = None
     dtype: str = "float32"
     donate: bool = False
+    regularisers: tuple[Regulariser, ...] = ()
 
     def __post_init__(self) -> None:
         wanted = {
@@ -101,6 +107,10 @@ class Learner:
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
         self.estimator.check(self.cell)
+        for r in self.regularisers:
+            if not isinstance(r, Regulariser):
+                raise TypeError(f"regularisers must be such as (row_norm(1.0),), got {r!r} in it")
+            r.check(self.cell, self.readout, self.estimator)
         span, every = self.estimator.span, self.update_every
         if every is not None and (every < 1 or span is None or every % span):
             raise ValueError(
@@ -163,7 +173,10 @@ class Learner:
 
     @property
     def _model(self) -> Model:
-        return Model(self.cell, self.readout)
+        readout = self.readout
+        for r in self.regularisers:
+            readout = readout and r.read(readout)
+        return Model(self.cell, readout)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -186,6 +199,7 @@ class Learner:
         noise: Noise = None,
         predictions: bool = False,
         norms: bool = False,
+        monitor: bool = False,
     ) -> tuple[State, Out]:
         """Learn from many steps, as one compiled scan.
 
@@ -198,7 +212,9 @@ class Learner:
             noise: replaces the draws from the state's key: `draws(lanes)` with a leading axis of
                 segments.
             predictions: whether to return what was predicted, too,
-            norms: and the 2-norm of each segment's gradient.
+            norms: and the 2-norm of each segment's gradient,
+            monitor: and the signal and noise in it, told apart by the lanes (`out.spread.snr`);
+                None for one lane.
 
         Returns:
             the new state, and losses (steps, lanes). Lanes' gradients are averaged, and a segment's
@@ -207,9 +223,10 @@ class Learner:
         x, lead = checks.steps(x, state.s.shape[0])
         seg = self._checked(state, lead, x, y, reset, weight, noise)
         run = type(self)._run_in_place if self.donate else type(self)._run
-        if norms and state.buffer is not None:
-            raise ValueError("norms need a state without a buffer; init without example")
-        return run(self, state, seg, noise, predictions, norms)
+        if (norms or monitor) and state.buffer is not None:
+            name = "norms need" if norms else "monitor needs"
+            raise ValueError(f"{name} a state without a buffer; init without example")
+        return run(self, state, seg, noise, predictions, norms, monitor)
 
     def step(
         self,
@@ -259,26 +276,32 @@ class Learner:
         return self._gradients(state, seg, noise, average)
 
     def _run_plain(
-        self, state: State, seg: Segment, noise: Noise, predictions: bool, norms: bool
+        self,
+        state: State,
+        seg: Segment,
+        noise: Noise,
+        predictions: bool,
+        norms: bool,
+        monitor: bool,
     ) -> tuple[State, Out]:
         seg = self._typed(seg)
         if state.buffer is not None:
             return jax.lax.scan(partial(self._buffered, predictions=predictions), state, seg)
 
-        def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Array | None]]:
-            state, grads, seen = self._segment(state, *inputs)
+        def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Any]]:
+            state, grads, seen, apart = self._segment(state, *inputs, monitor=monitor)
             norm = optax.global_norm(grads) if norms else None
-            return self._updated(state, grads), (_out(seen, predictions), norm)
+            return self._updated(state, grads), (_out(seen, predictions), (norm, apart))
 
-        state, (out, norm) = self._scan(one, state, self._cut(seg), noise)
-        return state, jax.tree.map(_time_first, out)._replace(norm=norm)
+        state, (out, (norm, apart)) = self._scan(one, state, self._cut(seg), noise)
+        return state, jax.tree.map(_time_first, out)._replace(norm=norm, spread=apart)
 
-    _run = jax.jit(_run_plain, static_argnums=(0, 4, 5))
-    _run_in_place = jax.jit(_run_plain, static_argnums=(0, 4, 5), donate_argnums=1)
+    _run = jax.jit(_run_plain, static_argnums=(0, 4, 5, 6))
+    _run_in_place = jax.jit(_run_plain, static_argnums=(0, 4, 5, 6), donate_argnums=1)
 
     def _step_plain(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
         seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
-        state, out = self._run_plain(state, seg, noise, True, False)
+        state, out = self._run_plain(state, seg, noise, True, False, False)
         return state, jax.tree.map(lambda a: a[0], out)
 
     _step = jax.jit(_step_plain, static_argnums=0)
@@ -289,7 +312,7 @@ class Learner:
         self, state: State, seg: Segment, noise: Noise, average: bool
     ) -> tuple[State, Params]:
         def one(state: State, inputs: Any) -> tuple[State, Params]:
-            state, grads, _ = self._segment(state, *inputs, average=average)
+            state, grads, _, _ = self._segment(state, *inputs, average=average)
             return state, grads
 
         return self._scan(one, state, self._cut(self._typed(seg)), noise)
@@ -330,27 +353,61 @@ class Learner:
         return state._replace(clock=tick(state.clock, segments)), noise
 
     def _segment(
-        self, state: State, seg: Segment, noise: Noise, *, average: bool = True
-    ) -> tuple[State, Params, Seen]:
-        """One segment of all lanes: the mean gradient a step, and what was seen."""
+        self,
+        state: State,
+        seg: Segment,
+        noise: Noise,
+        *,
+        average: bool = True,
+        monitor: bool = False,
+    ) -> tuple[State, Params, Seen, Spread | None]:
+        """One segment of all lanes: the mean gradient a step, what was seen, and how lanes differ.
+
+        What `monitor` looks at is the gradient with all penalties.
+        """
         k = seg.reset.shape[1]
 
         def lane(params: Params, lane: Any) -> tuple[Any, Params]:
             s, memory, grads, seen = self.estimator.segment(self._model, params, *lane)
-            return (s, memory, seen), grads
+            grads = grads._replace(cell=self._regularised(params, lane, grads.cell))
+            norm2 = self._norm2(grads.cell) / k**2 if monitor else None
+            return (s, memory, seen, norm2), grads
 
         lanes = (state.s, state.memory, seg, noise)
         run = over_lanes(lane, self.layout, average=average)
-        (s, memory, seen), grads = run(state.params, lanes)
+        (s, memory, seen, norm2), grads = run(state.params, lanes)
         grads = jax.tree.map(lambda g: g / k, grads)
         project = self.cell.project if average else jax.vmap(self.cell.project)
         grads = grads._replace(cell=project(grads.cell))
-        return state._replace(s=s, memory=memory), grads, seen
+        apart = spread(norm2.mean(), grads.cell, norm2.size) if monitor else None
+        return state._replace(s=s, memory=memory), grads, seen, apart
+
+    def _regularised(self, params: Params, lane: Any, grads: Any) -> Any:
+        """The cell's gradient of one lane's segment, and what regularisers add to it."""
+        s, memory, seg, _ = lane
+        k, x = seg.reset.shape[0], jax.tree.map(lambda a: a[0], seg.x)
+        for r in self.regularisers:
+            now = (self._model, params, s, memory, x, seg.reset[0])
+            more = r.gradient(self.estimator, *now)
+            grads = grads if more is None else gr.add(grads, gr.scaled(more, k))
+        return grads
+
+    def _norm2(self, grads: Any) -> Float[Array, ""]:
+        """`‖g‖²` of the cell's gradient of one lane, for the weights that exist."""
+        cell = self.cell
+        if isinstance(cell, LinearCell) and any(
+            w.mask is not None for w in cell.weights().values()
+        ):
+            grads = cell.project(gr.written_out(grads))
+        return gr.norm2(grads)
 
     def _updated(self, state: State, grads: Params) -> State:
         updates, opt = self._optimiser.update(grads, state.opt, state.params)
         updates = self.estimator.allowed(updates)
-        return state._replace(params=optax.apply_updates(state.params, updates), opt=opt)
+        params = optax.apply_updates(state.params, updates)
+        for r in self.regularisers:
+            params = params._replace(cell=r.constrained(self.cell, params.cell))
+        return state._replace(params=params, opt=opt)
 
     def _buffered(self, state: State, now: Segment, *, predictions: bool) -> tuple[State, Out]:
         """One step: predict at once, and learn when the segment is full."""
@@ -364,7 +421,8 @@ class Learner:
 
         def learn(state: State) -> State:
             state, noise = self._drawn(state._replace(s=start), k, 1)
-            state, grads, _ = self._segment(state, steps, jax.tree.map(lambda a: a[0], noise))
+            noise = jax.tree.map(lambda a: a[0], noise)
+            state, grads, _, _ = self._segment(state, steps, noise)
             return self._updated(state, grads)
 
         state = jax.lax.cond(at + 1 == k, learn, lambda st: st._replace(s=ahead), state)
@@ -401,6 +459,27 @@ class Learner:
             return jax.lax.scan(step, *lane), ()
 
         return over_lanes(lane, self.layout)(params, (s, seg))[0]
+
+    def noise_share(
+        self, state: State, x: Any, *, reset: Any = None
+    ) -> Float[Array, " lanes"] | None:
+        """How much of each lane's trace is noise, by the closed form: `v/(‖HG' + F‖² + v)`.
+
+        v is the variance that a step with this input would add to the trace G', and HG' + F what
+        the trace would be without it: 0 is exact, 1 is noise alone. For KF-TBPTT v is of all steps
+        so far, and the sum is ‖G'‖². None for estimators without a formula.
+        """
+        lead = (state.s.shape[0],)
+        x, reset = checks.stream(self.cell, x, lead), checks.flags("reset", reset, lead)
+        return self._noise_share(state, x, reset)
+
+    @partial(jax.jit, static_argnums=0)
+    def _noise_share(self, state: State, x: Any, reset: Any) -> Array | None:
+        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
+            return self.estimator.noise_share(self._model, params, *lane), ()
+
+        lanes = (state.s, state.memory, self._floats(x), reset)
+        return over_lanes(lane, self.layout)(state.params, lanes)[0]
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
         """What noise one segment of all lanes takes (for `noise=`, with an axis of segments)."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import optax
 
-from kronline import cells, methods
+from kronline import cells, methods, regularise
 from kronline.errors import UsageError
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {
@@ -39,6 +39,27 @@ PARTS: dict[str, Callable[..., Any]] = {"Blocks": cells.Blocks}  # of cells; the
 OPTIMISERS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (optax.adam, optax.adamw, optax.sgd, optax.rmsprop, optax.radam)
 }
+REGULARISERS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        regularise.row_norm,
+        regularise.spectral,
+        regularise.activation,
+        regularise.noise,
+    )
+}
+
+
+def split(text: str, mark: str) -> list[str]:
+    """The parts of a text between marks that stand outside of brackets."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c in "([") - (c in ")]")
+        if c == mark and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts]
 
 
 def parse(text: str, known: dict[str, Callable[..., Any]], what: str, *first: Any) -> Any:

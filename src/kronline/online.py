@@ -21,8 +21,8 @@ from kronline.errors import whole_number
 from kronline.grads import Grads
 from kronline.noise import Draws, Noise, repeat, sample
 from kronline.readout import Readout
-from kronline.traces import Nothing, Steps, Trace
-from kronline.traces.base import Memory
+from kronline.traces import Nothing, Steps, Tail, Trace
+from kronline.traces.base import Memory, Moments
 
 
 class Model(NamedTuple):
@@ -132,6 +132,28 @@ class Estimator(ABC):
         """`δ·G`, read from the memory after `advance`."""
         raise TypeError(f"{self.name} {_OWN_LOSS}")
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether the variance of one step of the trace is known as a formula."""
+        return False
+
+    def moments(
+        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+    ) -> Moments | None:
+        """Variance and mean of the trace after one more step; None where no formula is known.
+
+        Its variance can be differentiated with respect to the cell's parameters; the mean's square
+        is held fixed.
+        """
+        return None
+
+    def noise_share(
+        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+    ) -> Float[Array, ""] | None:
+        """How much of E‖G'‖² is noise, after one more step; None where no formula is known."""
+        now = self.moments(model, params, s, memory, x, reset)
+        return None if now is None else now.share
+
 
 @dataclass(frozen=True)
 class Online(Estimator):
@@ -214,6 +236,33 @@ class Online(Estimator):
             return super().pull(memory, delta)
         return self.trace.pull(memory, delta)
 
+    @property
+    def closed_form(self) -> bool:
+        """As the trace says."""
+        return self.trace.closed_form
+
+    def moments(
+        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+    ) -> Moments | None:
+        """By the trace's formula."""
+        if not self.closed_form:
+            return None
+        s = jnp.where(reset, jnp.zeros_like(s), s)
+        memory = self.trace.reset(memory, reset)
+        variance = self.trace.variance(memory, model.cell.linearise(params.cell, s, x))
+        assert variance is not None
+        held = model.cell.linearise(jax.lax.stop_gradient(params.cell), s, x)
+        return Moments(variance, self.trace.mean2(memory, held))
+
+    def noise_share(
+        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+    ) -> Float[Array, ""] | None:
+        """That of the next step alone; KF-TBPTT's trace knows that of all steps so far."""
+        if isinstance(self.trace, Tail):
+            v, energy = (sum(part.values()) for part in (memory.noise, memory.energy))
+            return jnp.where(energy > 0, v / jnp.where(energy > 0, energy, 1), 0)
+        return super().noise_share(model, params, s, memory, x, reset)
+
     def _step(
         self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
     ) -> tuple[State, Memory, Params, Seen]:
@@ -291,7 +340,10 @@ def exact_segment(
             h = cell.output(new)
             prediction = readout.predict(params.readout, h) + do
             value = readout.loss(prediction, y)
-            return new, (value * weight.astype(value.dtype), Seen(value, prediction), feats, h, s)
+            weighted = value * weight.astype(value.dtype)
+            if readout.penalty:  # c‖h‖², whatever the loss weighs
+                weighted = weighted + readout.penalty * jnp.sum(h**2)
+            return new, (weighted, Seen(value, prediction), feats, h, s)
 
         end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do))
         weighted, seen, feats, h, before = out

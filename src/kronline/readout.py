@@ -1,7 +1,7 @@
 """Readouts: a linear map of the cell's output, and a loss. Not recurrent: its gradient is exact."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import jax
@@ -44,6 +44,8 @@ class Readout:
     loss: Loss
     targets: Literal["symbols", "vectors", "any"] = "any"
     std: float = 0.01
+    # c of c‖h‖², added to each step's loss; set by a learner's regularisers
+    penalty: float = field(default=0.0, repr=False, metadata={"derived": True})
 
     def __post_init__(self) -> None:
         whole_numbers(self, "outputs")
@@ -65,11 +67,16 @@ class Readout:
     def differentiate(
         self, params: dict[str, Array], h: Float[Array, " h"], target: Any, weight: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, " o"], Float[Array, " h"], Grads]:
-        """The loss (without its weight), the prediction, and weight · d loss / d (h, params)."""
+        """The loss (without its weight), the prediction, and weight · d loss / d (h, params).
+
+        A penalty on h is in the derivative, not in the loss.
+        """
         prediction = self.predict(params, h)
         loss, back = jax.vjp(lambda o: self.loss(o, target), prediction)
         (do,) = back(weight.astype(loss.dtype))
         dh = params["V"][:-1] @ do
+        if self.penalty:
+            dh = dh + 2 * self.penalty * h
         return loss, prediction, dh, self.gradients(h[None], do[None])
 
     def gradients(self, h: Float[Array, "k h"], do: Float[Array, "k o"]) -> Grads:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import optax
 
-from kronline import cells, disk, lanes, methods, online, readout, traces
+from kronline import cells, disk, lanes, methods, online, readout, regularise, traces
 from kronline._version import __version__
 from kronline.learner import Learner, State
 
@@ -77,7 +77,7 @@ def load(
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (cells, traces, lanes, methods, online, readout)
+    for module in (cells, traces, lanes, methods, online, readout, regularise)
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }
@@ -89,10 +89,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 def describe(thing: Any) -> Any:
     """Settings as JSON: dataclasses by name and fields, functions by name."""
     if isinstance(thing, Learner):
-        fields = [f.name for f in dataclasses.fields(thing) if f.name != "optimiser"]
+        # as files had it before there were regularisers
+        left_out = ("optimiser",) if thing.regularisers else ("optimiser", "regularisers")
+        fields = [f.name for f in dataclasses.fields(thing) if f.name not in left_out]
         return {name: describe(getattr(thing, name)) for name in fields}
     if dataclasses.is_dataclass(thing):
-        fields = [f.name for f in dataclasses.fields(thing)]
+        fields = [f.name for f in dataclasses.fields(thing) if "derived" not in f.metadata]
         kind = _name(type(thing), _CLASSES)
         return {"type": kind, **{n: describe(getattr(thing, n)) for n in fields}}
     if isinstance(thing, tuple | list):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from kronline.learner import Learner, State
+from kronline.monitor import Spread
 from kronline.online import Segment
 
 BLOCK = 20  # steps after which a task is told how it went, unless segments are longer
@@ -38,6 +39,8 @@ class Stretch(NamedTuple):
 
     bits: Float[Array, " steps"]  # the mean over lanes
     norm: Float[Array, " segments"]  # of the gradients
+    spread: Spread | None = None  # of the lanes' gradients, a segment
+    share: Float[Array, ""] | None = None  # of noise in the traces at the end, mean over lanes
 
 
 def start(learner: Learner, task: Task, key: Key[Array, ""], lanes: int) -> Training:
@@ -46,11 +49,11 @@ def start(learner: Learner, task: Task, key: Key[Array, ""], lanes: int) -> Trai
     return Training(learner.init(k_learner, lanes), task.init(k_task, lanes))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 4), donate_argnums=3)
+@partial(jax.jit, static_argnums=(0, 1, 4, 5), donate_argnums=3)
 def stretch(
-    learner: Learner, task: Task, data: Any, training: Training, steps: int
+    learner: Learner, task: Task, data: Any, training: Training, steps: int, monitor: bool = False
 ) -> tuple[Training, Stretch]:
-    """Many steps with no return to the host."""
+    """Many steps with no return to the host; `monitor`: and how noisy their gradients were."""
     k = learner.estimator.span or steps
     if steps < 1 or steps % k:
         raise ValueError(
@@ -64,12 +67,19 @@ def stretch(
 
     def one(training: Training, _: None) -> tuple[Training, Stretch]:
         stream, seg = task.batch(training.task, data, block)
+        more = {"norms": True, "monitor": monitor}
         state, out = learner.run(
-            training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight, norms=True
+            training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight, **more
         )
         bits = out.loss / jnp.log(2.0)
         assert out.norm is not None
-        return Training(state, task.feedback(stream, bits)), Stretch(bits.mean(1), out.norm)
+        training = Training(state, task.feedback(stream, bits))
+        return training, Stretch(bits.mean(1), out.norm, out.spread)
 
     training, seen = jax.lax.scan(one, training, None, steps // block)
-    return training, jax.tree.map(lambda a: a.reshape(-1), seen)
+    seen = jax.tree.map(lambda a: a.reshape(-1), seen)
+    if monitor:  # a look at the next step, without its resets; it is not taken
+        _, ahead = task.batch(training.task, data, 1)
+        share = learner.noise_share(training.learner, ahead.x[0])
+        seen = seen._replace(share=None if share is None else share.mean())
+    return training, seen

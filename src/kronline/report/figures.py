@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from kronline.report import panels as draw
 from kronline.report.curves import Axis, curve, right
 from kronline.report.findings import Findings
+from kronline.report.groups import MONITORED
 from kronline.report.panels import Panel
 from kronline.report.style import LIGHT, PRINT, Style, using
 from kronline.runs.folder import Run
@@ -106,5 +107,8 @@ def panels_of(f: Findings, x: Axis) -> list[Panel]:
         panels += [draw.copy_right(f.copy.shown, f.look)] * any(map(right, f.copy.shown))
     if any(curve(g, "valid", x) for g in f.text.shown):
         panels.append(draw.text_valid(f.text.shown, x, f.look))
+    for shown in (f.copy.shown, f.text.shown) if x == "steps" else ():
+        names = [n for n in MONITORED if any(curve(g, n) for g in shown)]
+        panels += [draw.monitor(shown, name, f.look) for name in names]
     panels += [draw.noise_time(f.over_time, f.look)] * bool(f.over_time)
     return panels + [draw.noise_units(f.over_units, f.look)] * bool(f.over_units)

@@ -12,7 +12,8 @@ from kronline.report import labels
 from kronline.runs.folder import Run
 
 # how a run is kept, not what is learnt
-HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard"})
+HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard", "monitor"})
+MONITORED = ("snr", "noise")  # of `--monitor`; as one number, the mean over the second half
 ORDER = ("KF-RTRL", "UORO", "UORO-AVG", "TBPTT")  # as in the paper's table; others behind them
 
 
@@ -58,7 +59,7 @@ class Group:
         return [run for run in self.runs if run.state != "finished"]
 
     def stat(self, name: str) -> Stat | None:
-        """Of one number a run: T, solved, valid, test, seconds, step, arrival."""
+        """Of one number a run: T, solved, valid, test, seconds, step, arrival, snr, noise."""
         return Stat.of(number(run, name) for run in self.runs)
 
 
@@ -74,6 +75,9 @@ def number(run: Run, name: str) -> float | None:
         T = points(run, "T")
         return next(x for x, y in T if y == T[-1][1]) if T else None
     seen = points(run, name)
+    if name in MONITORED:
+        late = [y for x, y in seen if 2 * x > seen[-1][0]]
+        return float(np.mean(late)) if late else None
     return seen[-1][1] if seen else None
 
 

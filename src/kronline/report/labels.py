@@ -85,6 +85,7 @@ def setting(key: str, given: Any) -> str:
         "lanes": f"{text} lanes",
         "steps": f"{text} steps",
         "cell": text,
+        "regulariser": "unregularised" if text == "none" else text,
         "data": short(text),
         "run": "untrained" if text == "none" else f"trained in {short(text)}",
     }

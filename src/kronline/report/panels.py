@@ -109,6 +109,22 @@ def noise_units(found: Sequence[Series], look: Looks) -> Panel:
     return draw
 
 
+def monitor(groups: Sequence[Group], name: str, look: Looks) -> Panel:
+    """What `--monitor` measured: the lanes' signal over noise, or the noise by the closed form."""
+
+    def draw(ax: Axes, style: Style) -> None:
+        curves = [curve(g, name) for g in groups]
+        scale = _time(ax, "steps", curves)
+        for g, c in zip(groups, curves, strict=True):
+            _line(ax, c, g.label, look[g.label], style, scale)
+        words = {"snr": "signal over noise, a lane", "noise": "a step's noise, of the trace"}
+        ax.set_ylabel(words[name])
+        if name == "snr":
+            ax.axhline(0, color=style.muted, lw=0.8)
+
+    return draw
+
+
 # -- parts of a panel ------------------------------------------------------------------------------
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from kronline.report import figures, labels, paper, words
 from kronline.report import panels as draw
-from kronline.report.curves import right
+from kronline.report.curves import curve, right
 from kronline.report.findings import Findings
-from kronline.report.groups import RULE, Group, score
+from kronline.report.groups import MONITORED, RULE, Group, score
 from kronline.report.html import Html, join, picture, table, tag
 from kronline.report.keys import named
 from kronline.report.panels import Panel
@@ -80,6 +80,7 @@ def copy(f: Findings) -> Html:
             ("method", "T", "solved length", "paper's T", "rate", "steps", "compute", "seeds"),
             [_copy_row(f, g) for g in shown],
         ),
+        *_monitored(f, shown),
         notes(shown),
         _rates(f.copy.tried, "copy"),
     )
@@ -138,6 +139,7 @@ def text(f: Findings) -> Html:
             [_text_row(f, g) for g in shown],
         ),
         tag("p", f"The paper's deviations are below {paper.PTB_STD}.", _class="note"),
+        *_monitored(f, shown),
         notes(shown),
         _rates(f.text.tried, "text"),
     )
@@ -152,6 +154,25 @@ def _text_row(f: Findings, g: Group) -> list[Any]:
         *((f"{theirs.valid:.2f}", f"{theirs.test:.2f}") if theirs else ("–", "–")),
         *_common(g),
     ]
+
+
+def _monitored(f: Findings, shown: Sequence[Group]) -> list[Html]:
+    """How noisy gradients were on the way, where `--monitor` measured it."""
+    names = [n for n in MONITORED if any(curve(g, n) for g in shown)]
+    if not names:
+        return []
+    panels = [(draw.monitor(shown, n, f.look), words.monitored(shown, n)) for n in names]
+    caption = join(
+        tag("b", "The noise of gradients while learning. "),
+        labels.listed([words.MONITORED[n][1] for n in names]),
+        ".",
+    )
+    rows = [
+        [named(g.label, f.look.get(g.label)), *(words.small(g.stat(n)) for n in names)]
+        for g in shown
+    ]
+    head = ("method", *(words.MONITORED[n][0] for n in names))
+    return [figure(panels, caption), table("The mean over the second half of a run", head, rows)]
 
 
 def _common(g: Group) -> list[Any]:

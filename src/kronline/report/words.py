@@ -39,6 +39,32 @@ def bits(stat: Stat | None) -> str:
     return "–" if stat is None else stat.text(3)
 
 
+# what `--monitor` measures: in short, and in full
+MONITORED = {
+    "snr": (
+        "signal over noise",
+        "signal over noise of the recurrent gradient, told apart by the lanes, of which each has "
+        "its own data and signs (of one lane; the mean over L lanes has L times as much)",
+    ),
+    "noise": (
+        "a step's noise",
+        "the share of the trace's squared norm that is noise of the newest step alone, by the "
+        "closed form (for KF-TBPTT of all steps)",
+    ),
+}
+
+
+def small(stat: Stat | None) -> str:
+    """`0.123 ± 0.004`."""
+    return "–" if stat is None else stat.text(3)
+
+
+def monitored(groups: Sequence[Group], name: str) -> str:
+    """The mean over the second half."""
+    says = f"{MONITORED[name][0]}, mean of the second half: {_each(groups, name, '{}', small)}."
+    return says[0].upper() + says[1:]
+
+
 def _each(
     groups: Sequence[Group], name: str, say: str, show: Callable[[Stat | None], str], then: str = ""
 ) -> str:

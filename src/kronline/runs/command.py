@@ -164,8 +164,9 @@ def _draw(run: folder.Run) -> None:
 def summary(run: folder.Run) -> dict[str, Any]:
     """A run in a few numbers."""
     out: dict[str, Any] = {}
+    wanted = ("T", "bits", "valid", "solved", "test", "snr", "noise")
     for line in run.metrics:
-        out |= {k: v for k, v in line.items() if k in ("T", "bits", "valid", "solved", "test")}
+        out |= {k: v for k, v in line.items() if k in wanted}
     if run.kind == "text" and (valid := [m["valid"] for m in run.metrics if "valid" in m]):
         out["valid"] = min(valid)
     return out

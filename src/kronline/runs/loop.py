@@ -115,6 +115,7 @@ class _Session:
         self.training, best_ = point.saved
         self.measure.best, self.measure.best_step = best_, point.best_step
         self.step = self.saved = point.step
+        self.noise: dict[str, float] = {}
         self.metrics = folder.Lines(path / folder.METRICS, point.metrics)
         self.bytes = point.metrics
         self.timing = folder.Lines.up_to(path / folder.TIMING, self.step)
@@ -145,6 +146,7 @@ class _Session:
                 if isinstance(seconds, End):
                     return seconds
                 note = f"{n / max(seconds, 1e-9):,.0f} steps/s, {self.measure.note}"
+                note += "".join(f", {name} {value:.2g}" for name, value in self.noise.items())
                 tracker.update(name, n, note)
                 due = self.step // self.config.save_every > self.saved // self.config.save_every
                 if (due or self.step == total or stop.signal) and (end := self._save()):
@@ -161,7 +163,10 @@ class _Session:
 
     def _compiled(self, n: int) -> Callable[..., Any]:
         exp = self.exp
-        program = train.stretch.lower(exp.learner, exp.task, exp.data, self.training, n).compile()
+        how = (n, self.config.monitor)
+        program = train.stretch.lower(
+            exp.learner, exp.task, exp.data, self.training, *how
+        ).compile()
         return lambda training: program(exp.data, training)
 
     def _chunk(self, program: Callable[..., Any], n: int) -> float | End:
@@ -176,7 +181,8 @@ class _Session:
             return self._diverged(problem)
         self.training, self.step = training, self.step + n
         line = {"step": self.step, "bits": _short(bits.mean()), "gradient": _short(norm.mean())}
-        self._measured(line | self.measure.now(training, self.step, bits))
+        self.noise = noise_of(seen)
+        self._measured(line | self.noise | self.measure.now(training, self.step, bits))
         rate = round(n / max(seconds, 1e-9), 1)
         when = round(time.time(), 1)
         self.timing.append(
@@ -225,6 +231,17 @@ def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
             f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
         )
     return None
+
+
+def noise_of(seen: train.Stretch) -> dict[str, float]:
+    """How noisy gradients were: between lanes, and by the closed form; what could be measured."""
+    found = {}
+    if seen.spread is not None:
+        signal, noise = (np.asarray(a, np.float64).sum() for a in seen.spread)
+        found["snr"] = signal / noise if noise > 0 else np.nan
+    if seen.share is not None:
+        found["noise"] = np.asarray(seen.share)
+    return {name: _short(value) for name, value in found.items() if np.isfinite(value)}
 
 
 def _short(x: Any) -> float:

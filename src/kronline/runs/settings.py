@@ -43,6 +43,9 @@ class Train:
     rate: float = 10**-3  # learning rate
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the rate, down to zero
     clip: float | None = None  # the gradient's norm is clipped to this
+    regulariser: str | None = (
+        None  # row_norm(1), spectral(1), activation(0.01), noise(0.1); several with +
+    )
     lanes: int = 16  # streams that are learnt from at once
     update_every: int | None = None  # steps between updates (default: as the estimator gives them)
     seed: int = 0
@@ -52,6 +55,7 @@ class Train:
     tensorboard: bool = (
         False  # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
     )
+    monitor: bool = False  # measure how noisy gradients are, too: snr and noise in the metrics
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end
 
@@ -83,6 +87,10 @@ class Train:
             "cosine": optax.cosine_decay_schedule(self.rate, updates),
         }[self.schedule]
         optimiser = names.parse(self.optimiser, names.OPTIMISERS, "optimiser", rate)
+        regularisers = tuple(
+            names.parse(text, names.REGULARISERS, "regulariser")
+            for text in (names.split(self.regulariser, "+") if self.regulariser else ())
+        )
         if self.clip is not None:
             optimiser = optax.chain(optax.clip_by_global_norm(self.clip), optimiser)
         try:
@@ -93,6 +101,7 @@ class Train:
                 optimiser,
                 layout=layouts.best(self.lanes),
                 update_every=self.update_every,
+                regularisers=regularisers,
             )
         except (TypeError, ValueError) as e:
             raise UsageError(str(e)) from e

@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 from rich.table import Table
 
-from kronline import disk
+from kronline import disk, names
 from kronline.errors import UsageError
 from kronline.progress import wide
 from kronline.report import groups, labels
@@ -141,7 +141,7 @@ def _axis(args: Any, text: str) -> tuple[str, list[Any]]:
             f"vary needs SETTING=VALUE,VALUE,... (estimators, rates and seeds have flags of their "
             f"own), got {text!r}"
         )
-    parts = [p.strip() for p in values.split(",")]
+    parts = names.split(values, ",")
     kind = CopyRun if args.KIND == "copy" else TextRun
     read = []
     for part in parts:
@@ -170,9 +170,10 @@ def results(kind: str, paths: list[Path]) -> dict[str, Any]:
     def row(g: groups.Group, shown: groups.Group) -> dict[str, Any]:
         out: dict[str, Any] = {"method": shown.label, "picked": g.config == shown.config}
         out |= {"rate": g.config["rate"], "seeds": g.seeds, "states": [r.state for r in g.runs]}
-        for name in NUMBERS[kind]:
+        for name in (*NUMBERS[kind], *groups.MONITORED):
             stat = g.stat(name)
-            out[name] = stat and {"mean": stat.mean, "std": stat.std, "n": stat.n}
+            if stat is not None or name in NUMBERS[kind]:
+                out[name] = stat and {"mean": stat.mean, "std": stat.std, "n": stat.n}
         return out
 
     families = zip(picked.tried, picked.shown, strict=True)
@@ -188,10 +189,12 @@ def show(result: dict[str, Any], out: Path) -> None:
     table = Table(title="mean ± standard deviation over seeds; * the rate that was picked")
     for column in ("method", "rate"):
         table.add_column(column)
-    for column in (*numbers, "runs"):
+    watched = [n for n in groups.MONITORED if any(n in r for r in result["tried"])]
+    for column in (*numbers, *watched, "runs"):
         table.add_column(column, justify="right")
     for r in result["tried"]:
         shown = ["" if r[n] is None else groups.Stat(**r[n]).text(digits) for n in numbers]
+        shown += [groups.Stat(**r[n]).text(3) if n in r else "" for n in watched]
         diverged = sum(s == "diverged" for s in r["states"])
         count = f"{len(r['seeds'])}" + (f", {diverged} diverged" if diverged else "")
         rate = labels.rate(r["rate"]) + (" *" if r["picked"] else "")

@@ -95,6 +95,11 @@ class Average(Trace):
         """All copies."""
         return jax.vmap(lambda m: self.trace.reset(m, flag))(memory)
 
+    @property
+    def closed_form(self) -> bool:
+        """As the trace says."""
+        return self.trace.closed_form
+
     def variance(self, memory: Memory, lin: Lin) -> Float[Array, ""] | None:
         """`Σ Var_i / r²`, where one copy's is known."""
         each = jax.vmap(lambda m: self.trace.variance(m, lin))(memory)

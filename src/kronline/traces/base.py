@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kronline import grads as gr
 from kronline.cells.base import Cell
 from kronline.grads import Grads
 from kronline.jacobians import Lin
 from kronline.noise import Draws, Noise, repeat
 
 Memory = Any  # a trace's state: a pytree of arrays
+ROWS = 16  # of a trace that are written out at once
 
 
 class Steps(NamedTuple):
@@ -26,6 +28,19 @@ class Steps(NamedTuple):
     length: int
     at: Callable[[Any], Lin]  # step t of the segment, t an integer or a traced one
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
+
+
+class Moments(NamedTuple):
+    """Of the trace G' after a step, over the noise of that step alone."""
+
+    variance: Float[Array, ""]  # E‖G' − E G'‖²
+    mean2: Float[Array, ""]  # ‖E G'‖²
+
+    @property
+    def share(self) -> Float[Array, ""]:
+        """How much of E‖G'‖² is noise of this step: 0 for an exact one, below 1."""
+        both = self.variance + self.mean2
+        return jnp.where(both > 0, self.variance / jnp.where(both > 0, both, 1), 0)
 
 
 class Trace(ABC):
@@ -96,6 +111,25 @@ class Trace(ABC):
         """
         return None
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether `variance` is known."""
+        return type(self).variance is not Trace.variance
+
+    def mean2(self, memory: Memory, lin: Lin) -> Float[Array, ""]:
+        """`‖H G' + F‖²`: of the next trace's mean, for an unbiased trace. Row by row."""
+
+        def row(e: Float[Array, " N"]) -> Float[Array, ""]:
+            d, F = lin.vjp(e)
+            past = self.pull(memory, d)
+            leaves = jax.tree.leaves(past, is_leaf=gr.is_leaf)
+            if not all(isinstance(g, gr.Outer) for g in leaves):
+                F = lin.times_F(e)  # written out, and without weights that do not exist
+            return gr.norm2(gr.add(F, past))
+
+        eye = jnp.eye(lin.state.size, dtype=lin.state.dtype)
+        return jnp.sum(jax.lax.map(row, eye, batch_size=ROWS))
+
     # A trace that merges a whole segment at once (KF-TBPTT) replaces these three.
 
     def segment_draws(self, size: int, params: Any, k: int) -> Draws:
@@ -119,6 +153,11 @@ class Trace(ABC):
     ) -> tuple[Grads, Memory]:
         """`δ0·G` at a segment's start, and the push over it."""
         return self.pull(memory, d0), self.push(memory, steps, noise)
+
+
+def safe_sqrt(a: Float[Array, ""]) -> Float[Array, ""]:
+    """`√a`, with a derivative of 0 at 0."""
+    return jnp.where(a > 0, jnp.sqrt(jnp.where(a > 0, a, 1)), 0)
 
 
 def safe_sqrt_ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

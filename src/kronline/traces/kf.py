@@ -15,7 +15,7 @@ from kronline.grads import Grads, outer
 from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
 from kronline.lanes import looped
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Steps, Trace, safe_sqrt_ratio
+from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
 
 
 class Pair(NamedTuple):
@@ -118,7 +118,8 @@ class KF(Trace):
         total = jnp.zeros(())
         for name, g in lin.groups.items():
             u, HA = memory[name].u, lin.H.mm(memory[name].A)
-            norms = jnp.sqrt(jnp.sum(u**2) * jnp.sum(g.feats**2) * jnp.sum(HA**2) * g.M.norm2())
+            parts = (jnp.sum(u**2), jnp.sum(g.feats**2), jnp.sum(HA**2), g.M.norm2())
+            norms = jnp.prod(jnp.stack([safe_sqrt(a) for a in parts]))
             total = total + 2 * (norms + jnp.dot(u, g.feats) * g.M.inner(HA))
         return total
 

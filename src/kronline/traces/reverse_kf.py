@@ -13,7 +13,7 @@ from kronline.grads import Grads, Outer
 from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitM
 from kronline.lanes import looped
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Steps, Trace, safe_sqrt_ratio
+from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
 from kronline.traces.kf import needs_linear_maps
 
 
@@ -108,7 +108,7 @@ class ReverseKF(Trace):
         for name, g in lin.groups.items():
             a, HB, F = memory[name].a, lin.H.mm(memory[name].B), _norm_F(g)
             n = a.size
-            norms = jnp.sqrt(n * jnp.sum(a**2) * jnp.sum(HB**2)) * F
+            norms = n**0.5 * safe_sqrt(jnp.sum(a**2)) * safe_sqrt(jnp.sum(HB**2)) * F
             total = total + (n - 1) * F**2 + 2 * (norms + jnp.sum(HB * signed(g, a)))
         return total
 

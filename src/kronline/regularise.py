@@ -1,0 +1,227 @@
+"""Constraints and penalties, beside the loss, that might make gradients less noisy.
+
+Noise is carried over by H, which is made of recurrent weights and of slopes of the activations. So
+the weights can be bounded, the activations kept small, or the variance itself, of which KF-RTRL and
+others have a formula, be made part of what is minimised.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from kronline.cells.base import Cell, LinearCell, State
+from kronline.grads import Grads
+from kronline.online import Estimator, Model, Params
+from kronline.readout import Readout
+from kronline.traces.base import Memory
+
+Block = Float[Array, "b r n"]  # the recurrent weights of r gates
+
+
+@dataclass(frozen=True)
+class Regulariser:
+    """What is done beside the loss. Subclasses replace one of three things; the others do nothing.
+
+    Weights after an update, the loss of a step, or the gradient of a lane.
+    """
+
+    def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
+        """Raise TypeError, with what to use instead, where this cannot be done."""
+        return None
+
+    def constrained(self, cell: Cell, weights: Any) -> Any:
+        """The cell's weights after an update; those that are allowed stay as they are."""
+        return weights
+
+    def read(self, readout: Readout) -> Readout:
+        """The readout, with what its loss is to have besides."""
+        return readout
+
+    def gradient(
+        self,
+        estimator: Estimator,
+        model: Model,
+        params: Params,
+        s: State,
+        memory: Memory,
+        x: Any,
+        reset: Any,
+    ) -> Grads | None:
+        """A gradient of the cell's weights, a step, to be added to that of the loss; one lane."""
+        return None
+
+
+def _positive(thing: Any, name: str) -> None:
+    value = getattr(thing, name)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    object.__setattr__(thing, name, float(value))
+
+
+@dataclass(frozen=True)
+class Constraint(Regulariser):
+    """A bound on the recurrent weights of each gate, kept by a projection after every update."""
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        _positive(self, "limit")
+
+    def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
+        """Weights must be visible as linear maps."""
+        if not isinstance(cell, LinearCell):
+            raise TypeError(
+                f"{type(self).__name__} needs a cell whose recurrent weights are visible (a "
+                f"LinearCell), got {type(cell).__name__}; use activation, which takes any cell"
+            )
+
+    def constrained(self, cell: Cell, weights: Any) -> Any:
+        """The nearest weights that are allowed."""
+        assert isinstance(cell, LinearCell)
+        rows = {name: w.recurrent for name, w in cell.weights().items()}
+        return {
+            name: W.at[: rows[name]].set(self.nearest(W[: rows[name]])) if rows[name] else W
+            for name, W in weights.items()
+        }
+
+    def nearest(self, W: Block) -> Block:
+        """The nearest block that is allowed."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True)
+class RowNorm(Constraint):
+    """`‖W[:, k, j]‖ <= limit` for the recurrent weights into each unit j and gate k."""
+
+    def nearest(self, W: Block) -> Block:
+        """Longer ones are shortened."""
+        norm = jnp.sqrt(jnp.sum(W**2, axis=0, keepdims=True))
+        return jnp.where(norm > self.limit, W * (self.limit / jnp.maximum(norm, self.limit)), W)
+
+
+@dataclass(frozen=True)
+class SpectralNorm(Constraint):
+    """`σ(W[:, k, :]) <= limit` for all singular values of the recurrent weights of each gate k."""
+
+    def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
+        """Of a gate's recurrent weights all must exist, or none."""
+        super().check(cell, readout, estimator)
+        assert isinstance(cell, LinearCell)
+        for name, w in cell.weights().items():
+            if w.mask is not None and w.recurrent and np.ptp(w.mask[: w.recurrent], (0, 2)).any():
+                raise TypeError(
+                    f"spectral needs gates whose recurrent weights all exist, got {name!r} of "
+                    f"{type(cell).__name__}, where some do not; use row_norm, which leaves them out"
+                )
+
+    def nearest(self, W: Block) -> Block:
+        """Larger singular values become the limit; an SVD only where there may be one."""
+        gates = W.swapaxes(0, 1)
+        G = gates.swapaxes(1, 2) @ gates
+        # σ_max⁸ <= tr (WᵀW)⁴ <= n σ_max⁸
+        G2 = G @ G
+        bound = jnp.max(jnp.sum(G2**2, axis=(1, 2)))
+        gates = jax.lax.cond(bound > self.limit**8, self._clipped, lambda g: g, gates)
+        return gates.swapaxes(0, 1)
+
+    def _clipped(self, gates: Float[Array, "r b n"]) -> Float[Array, "r b n"]:
+        U, s, V = jnp.linalg.svd(gates, full_matrices=False)
+        over = jnp.maximum(s - self.limit, 0)
+        less = gates - (U * over[:, None, :]) @ V
+        return jnp.where(s[:, :1, None] > self.limit, less, gates)
+
+
+@dataclass(frozen=True)
+class Activation(Regulariser):
+    """`weight · ‖h‖²` of what the readout sees, added to the loss of every step.
+
+    Whatever that step's loss weighs. Its gradient is the estimator's, as of any other loss; the
+    losses that are reported are without it.
+    """
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        _positive(self, "weight")
+
+    def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
+        """There must be a loss to add it to."""
+        if readout is None:
+            raise TypeError(
+                "activation needs a readout, whose loss it is added to, got None; with a loss of "
+                "your own, add 2·weight·h to the δ that you hand to pull"
+            )
+
+    def read(self, readout: Readout) -> Readout:
+        """With the penalty."""
+        return replace(readout, penalty=readout.penalty + self.weight)
+
+
+@dataclass(frozen=True)
+class NoisePenalty(Regulariser):
+    """`weight · log(1 + v/‖HG' + F‖²)`, v the closed-form variance that a step adds to the trace.
+
+    Its gradient is that of v alone, `weight · ∂v/(v + ‖HG' + F‖²)`: state, trace and the mean's
+    square are held fixed, so it tells how this step's weights make this step's noise. Evaluated at
+    the first step of every segment. In pure JAX: H·A, its derivative and the mean's square are
+    three products where KF-RTRL has one.
+    """
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        _positive(self, "weight")
+
+    def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
+        """There must be a formula."""
+        if not estimator.closed_form:
+            raise TypeError(
+                "noise needs an estimator whose variance is known as a formula, got "
+                f"{estimator.name}; use kf_rtrl(), reverse_kf(), ok() or uoro()"
+            )
+
+    def gradient(
+        self,
+        estimator: Estimator,
+        model: Model,
+        params: Params,
+        s: State,
+        memory: Memory,
+        x: Any,
+        reset: Any,
+    ) -> Grads:
+        """Nothing where there is no noise: in the first step after a reset."""
+
+        def penalty(cell: Any) -> Float[Array, ""]:
+            now = estimator.moments(model, params._replace(cell=cell), s, memory, x, reset)
+            assert now is not None
+            return self.weight * jnp.log1p(now.variance / now.mean2)
+
+        value, grads = jax.value_and_grad(penalty)(params.cell)
+        return jax.tree.map(lambda g: jnp.where(value > 0, g, 0), grads)
+
+
+def row_norm(limit: float) -> RowNorm:
+    """The norm of the recurrent weights into each unit and gate is kept below a limit."""
+    return RowNorm(limit)
+
+
+def spectral(limit: float) -> SpectralNorm:
+    """The largest singular value of each gate's recurrent weights is kept below a limit."""
+    return SpectralNorm(limit)
+
+
+def activation(weight: float) -> Activation:
+    """`weight · ‖h‖²` is added to the loss of every step."""
+    return Activation(weight)
+
+
+def noise(weight: float) -> NoisePenalty:
+    """The closed-form variance of the trace, relative to its size, is made part of the loss."""
+    return NoisePenalty(weight)
