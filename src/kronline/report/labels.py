@@ -1,10 +1,13 @@
 """What things are called in figures and tables: methods, settings, numbers."""
 
 import ast
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
+
+from kronline import methods
 
 LAGS = {"short": "T + 1", "paper": "2(T + 1)"}  # steps between reading a bit and writing it
 _SUPERSCRIPT = str.maketrans("-−0123456789.", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹·")
@@ -23,7 +26,7 @@ def call(estimator: str) -> tuple[str, list[str], dict[str, str]]:
 
 
 def method(estimator: str) -> str:
-    """The paper's name of an estimator: `kf_rtrl` is KF-RTRL, `tbptt(25)` TBPTT-25.
+    """The name by which a method is known: `kf_rtrl` is KF-RTRL, `tbptt(25)` TBPTT-25.
 
     A user's own, `file.py:NAME(...)`, keeps its name as it is written.
     """
@@ -33,15 +36,64 @@ def method(estimator: str) -> str:
     name, first, named = call(estimator)
     if not name.isidentifier() or name.startswith("_"):
         return estimator
-    out = name.upper().replace("_", "-")
-    copies = named.pop("copies", first[0] if first and name == "uoro" else "1")
-    if name == "uoro":
-        first = first[1:]
-        out = "UORO" if copies == "1" else f"UORO-AVG (k = {copies})"
-    if "k" in named:
-        first = [named.pop("k"), *first]
-    out += "".join(f"-{a}" for a in first)
-    return out + "".join(f", {k} {v}" for k, v in named.items() if v != "None")
+    known = getattr(methods, name) if name in methods.__all__ else None
+    try:
+        given = known and inspect.signature(known).bind(*first, **named)
+    except TypeError:
+        given = None  # not as the method takes them
+    if not given:
+        out = name.upper().replace("_", "-") + "".join(f"-{a}" for a in first)
+        return out + "".join(f", {k} {v}" for k, v in named.items() if v != "None")
+    given.apply_defaults()
+    a = {k: str(v) for k, v in given.arguments.items()}
+    window = a.get("window", "None")
+    return KNOWN[name](a) + (f", window {window}" if window != "None" else "")
+
+
+def _averaged(name: str, copies: str) -> str:
+    return name if copies == "1" else f"{name}-AVG (k = {copies})"
+
+
+def _tail(a: dict[str, str]) -> str:
+    more = "" if _number(a["tail"]) == 1 else f", tail {a['tail'].strip(chr(39))}"
+    return f"KF-TBPTT-{a['k']}, {a['pairs']} pair{'' if a['pairs'] == '1' else 's'}{more}"
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _every(a: dict[str, str]) -> str:
+    return "" if a["every"] in ("1", "None") else f", every {a['every']}"
+
+
+def _reservoir(a: dict[str, str]) -> str:
+    scale = "" if _number(a["input_scale"]) == 1 else f", inputs × {a['input_scale']}"
+    radius = a["spectral_radius"]
+    return ("Reservoir" if radius == "None" else f"Reservoir (ρ = {radius})") + scale
+
+
+# from arguments as they are written
+KNOWN: dict[str, Callable[[dict[str, str]], str]] = {
+    "artbp": lambda a: f"ARTBP (c = {a['c']}, {a['max_len']} steps)" + _every(a),
+    "bptt": lambda a: "BPTT",
+    "dni": lambda a: f"DNI-{a['k']}",
+    "immediate": lambda a: "Immediate",
+    "kf_rtrl": lambda a: _averaged("KF-RTRL", a["copies"]),
+    "kf_tbptt": _tail,
+    "ok": lambda a: f"OK (r = {a['pairs']})",
+    "reservoir": _reservoir,
+    "reverse_kf": lambda a: "R-KF",
+    "rflo": lambda a: "RFLO",
+    "rolling_tbptt": lambda a: f"Rolling TBPTT-{a['k']}" + _every(a),
+    "rtrl": lambda a: "RTRL",
+    "snap": lambda a: f"SnAp-{a['order']}",
+    "tbptt": lambda a: f"TBPTT-{a['k']}",
+    "uoro": lambda a: _averaged("UORO", a["copies"]),
+}
 
 
 def horizon(estimator: str) -> int | None:

@@ -113,16 +113,16 @@ def _unread(estimator: Estimator) -> int:
 
 
 def trace(
-    cell: Cell, tr: Trace, name: str, estimator: str, *, symbols: bool = False
+    cell: Cell, tr: Trace, name: str, estimator: str, *, symbols: bool = False, least: int = 2
 ) -> list[Check]:
     """The trace itself: it starts from zero, its mean is G, and its variance is the formula's.
 
     All patterns of some steps from the start, with a reset; and of some steps after many others,
-    when a trace is as full as it gets.
+    when a trace is as full as it gets. `least`: how many steps these must be.
     """
     size = cell.size
     a_step = count(tr.draws(size, Problem(cell, 1).params.cell))
-    steps = _most(lambda t: a_step**t, 2, 5)
+    steps = _most(lambda t: a_step**t, least, 5)
     blocks = 1 + -(-FULL // steps)
     problem = Problem(cell, steps * blocks, symbols)
     params = problem.params.cell
