@@ -373,30 +373,30 @@ template <typename T>
 void build_panels(const Shape& s, const T* WT, const T* D, const T* E, T* panels) {
   using L = Lanes<T>;
   const int64_t n = s.n, N = s.N(), K = s.K();
-  for (int64_t row = 0; row < N; ++row) {
-    const int64_t a = row / n, i = row % n;
-    const T *d = D + a * s.C() + i, *w = WT + i * K;  // of gate k: d[k n], w[k n K]
-    for (int64_t c = 0; c < K; c += L::kCols) {
-      T* h = panels + c * N + row * L::kCols;
-      if (c + L::kCols <= K) {
-        typename L::Vec v0 = {}, v1 = {};
-        for (int64_t k = 0; k < s.r; ++k) {
+  T* h = panels;  // its row, in the first panel
+  for (int64_t a = 0; a < s.q; ++a)
+    for (int64_t i = 0; i < n; ++i, h += L::kCols) {
+      const T *d = D + a * s.C() + i, *w = WT + i * K;  // of gate k: d[k n], w[k n K]
+      int64_t c = 0;
+      for (; c + L::kCols <= K; c += L::kCols) {
+        auto v0 = d[0] * load(w + c), v1 = d[0] * load(w + c + L::kWidth);
+        for (int64_t k = 1; k < s.r; ++k) {
           v0 += d[k * n] * load(w + k * n * K + c);
           v1 += d[k * n] * load(w + k * n * K + c + L::kWidth);
         }
-        store(h, v0);
-        store(h + L::kWidth, v1);
-      } else {
-        std::fill(h, h + L::kCols, T(0));
+        store(h + c * N, v0);
+        store(h + c * N + L::kWidth, v1);
+      }
+      if (c < K) {
+        std::fill_n(h + c * N, L::kCols, T(0));
         for (int64_t k = 0; k < s.r; ++k)
-          for (int64_t j = c; j < K; ++j) h[j - c] += d[k * n] * w[k * n * K + j];
+          for (int64_t j = c; j < K; ++j) h[c * N + j - c] += d[k * n] * w[k * n * K + j];
+      }
+      for (int64_t b = 0; b < s.b; ++b) {  // the diagonals
+        const int64_t j = b * n + i, c = j / L::kCols * L::kCols;
+        h[c * N + j - c] += E[(a * s.q + s.reads[b]) * n + i];
       }
     }
-    for (int64_t b = 0; b < s.b; ++b) {  // the diagonals
-      const int64_t j = b * n + i, c = j / L::kCols * L::kCols;
-      panels[c * N + row * L::kCols + j - c] += E[(a * s.q + s.reads[b]) * n + i];
-    }
-  }
 }
 
 // `out` <- `left` H, for some rows of N numbers; panels are H's, each read once for all the rows.
@@ -440,14 +440,20 @@ void times_H(const Shape& s, const T* panels, const T* E, const T* left, int64_t
 template <typename T>
 void rows_of_H(const Shape& s, const T* panels, const T* E, int64_t from, int64_t rows, T* out) {
   const int64_t n = s.n, N = s.N(), K = s.K(), cols = Lanes<T>::kCols;
-  std::fill(out, out + rows * N, T(0));
-  for (int64_t m = 0; m < rows; ++m) {
-    const int64_t a = (from + m) / n, i = (from + m) % n;
-    for (int64_t j = 0; j < K; ++j)
-      out[m * N + s.reads[j / n] * n + j % n] =
-          panels[j / cols * cols * N + (from + m) * cols + j % cols];
-    for (int64_t b = 0; b < s.q; ++b)
-      if (!s.read(b)) out[m * N + b * n + i] = E[(a * s.q + b) * n + i];
+  for (int64_t j = 0, end; j < K; j = end) {  // columns that lie in one panel and one slot
+    end = std::min({K, (j / cols + 1) * cols, (j / n + 1) * n});
+    const T* panel = panels + j / cols * cols * N + j % cols;
+    T* to = out + s.reads[j / n] * n + j % n;
+    for (int64_t m = 0; m < rows; ++m)
+      std::copy_n(panel + (from + m) * cols, end - j, to + m * N);
+  }
+  for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
+    if (s.read(b)) continue;
+    for (int64_t m = 0; m < rows; ++m) {
+      const int64_t a = (from + m) / n, i = (from + m) % n;
+      std::fill_n(out + m * N + b * n, n, T(0));
+      out[m * N + b * n + i] = E[(a * s.q + b) * n + i];
+    }
   }
 }
 
@@ -620,8 +626,7 @@ struct Walk {
     }
     const std::vector<double> Gu = of_U.matrix(1), Gb = of_B.matrix(double(N) / double(sample));
     kronline::Mixer mixer(K, p);
-    std::vector<double> Hu(Gu), Hb(Gb);
-    mixer.mix(Hu.data(), Hb.data(), signs);
+    mixer.mix(Gu, Gb, signs);
     std::copy(mixer.right.begin(), mixer.right.end(), right);
     std::fill(U_new, U_new + p * m, T(0));
     for (int64_t i = 0; i < p; ++i)

@@ -21,9 +21,21 @@ class Mixer {
 
   Mixer(int64_t K, int64_t r) : left(K * r), right(K * r), K(K), r(r) {}
 
-  // From the Gram matrices of both factors, which are overwritten, and K - 1 signs.
+  // From the Gram matrices of both factors, and K - 1 signs.
   template <typename T>
-  void mix(double* Gu, double* Gb, const T* signs) {
+  void mix(const std::vector<double>& all_u, const std::vector<double>& all_b, const T* signs) {
+    // the largest first: fewer rotations
+    std::vector<int64_t> order(K);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+      return all_u[i * K + i] * all_b[i * K + i] > all_u[j * K + j] * all_b[j * K + j];
+    });
+    std::vector<double> Gu(K * K), Gb(K * K);
+    for (int64_t i = 0; i < K; ++i)
+      for (int64_t j = 0; j < K; ++j) {
+        Gu[i * K + j] = all_u[order[i] * K + order[j]];
+        Gb[i * K + j] = all_b[order[i] * K + order[j]];
+      }
     const double eps = std::numeric_limits<T>::epsilon(), tiny = std::pow(eps, 0.75);
     // u s (x) b/s is the same product: each pair is balanced, dead ones are dropped
     std::vector<double> s(K), back(K);
@@ -42,7 +54,7 @@ class Mixer {
         Gb[i * K + j] *= back[i] * back[j];
       }
     // columns count as orthogonal at an angle of 0.01 from it: a ten-thousandth of the variance
-    basis(Gu, Gb, tiny, std::is_same_v<T, float> ? 1e-4 : eps);
+    basis(Gu.data(), Gb.data(), tiny, std::is_same_v<T, float> ? 1e-4 : eps);
     shares(eps);
     if (alive <= r) variance = 0;  // then all are kept
     rows();
@@ -64,8 +76,8 @@ class Mixer {
       for (int64_t a = 0; a < K; ++a) {
         double sum = 0;
         for (int64_t b = 0; b <= a; ++b) sum += Ru[a * K + b] * y[b];
-        left[a * r + i] = x[a] * s[a];
-        right[a * r + i] = sum * back[a];
+        left[order[a] * r + i] = x[a] * s[a];
+        right[order[a] * r + i] = sum * back[a];
       }
     }
   }

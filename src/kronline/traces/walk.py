@@ -116,6 +116,22 @@ def _merge(
 ) -> tuple[Array, tuple[Array, Merged, Array]]:
     """In pure JAX."""
     N, p = A.shape[:2]
+    B = terms(A, M, H, resets)
+    some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
+    Gu, Gb = U @ U.T, some @ some.T * (N / rows)
+    left, right, variance = balanced(Gu, Gb, signs, p)
+    before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
+    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
+    mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
+    dA = pulled(delta, A if start else mixed)
+    return mixed, (left.T @ U, Merged(variance, before, after), dA)
+
+
+def terms(
+    A: Float[Array, "N p r n"], M: Sensitivity, H: StateJac, resets: Bool[Array, " k"]
+) -> Float[Array, "k+p N r n"]:
+    """The right factors of what a segment leaves: `P_t D_t` of its steps, `P_0 A_i` of the past."""
+    N = A.shape[0]
 
     def back(P: Float[Array, "N N"], t: Any) -> tuple[Array, Array]:
         # P ← P H
@@ -125,16 +141,7 @@ def _merge(
     # after a reset nothing is left of the old pairs, whatever they hold
     old = jnp.where(jnp.any(resets), 0, jnp.tensordot(P, A, axes=1))
     new = jax.vmap(lambda M, P: M.lmul(P))(M, Ps)
-    B = jnp.concatenate([new, old.swapaxes(0, 1)])  # (K, N, r, n)
-
-    some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
-    Gu, Gb = U @ U.T, some @ some.T * (N / rows)
-    left, right, variance = balanced(Gu, Gb, signs, p)
-    before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
-    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
-    mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
-    dA = pulled(delta, A if start else mixed)
-    return mixed, (left.T @ U, Merged(variance, before, after), dA)
+    return jnp.concatenate([new, old.swapaxes(0, 1)])
 
 
 def pulled(delta: Float[Array, " N"], A: Float[Array, "N p r n"]) -> Float[Array, "p r n"]:
