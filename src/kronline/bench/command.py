@@ -3,10 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
-from kronline.bench import baseline, equal, result, run
+from kronline import names
+from kronline.bench import baseline, equal, plan, result, run
 from kronline.errors import UsageError
 from kronline.progress import Tracker
 
@@ -21,12 +23,17 @@ class Bench:
 
     Try:
         kronline bench --quick
+        kronline bench --estimators "kf_tbptt(25, pairs=8)" "ok(4)" --hidden 64
         kronline bench --json > before.json
         kronline bench --compare before.json
     """
 
     quick: bool = False  # two sizes, under 40 seconds
     full: bool = False  # all sizes: n 32 to 512, 1 to 256 lanes; an hour or more
+    estimators: tuple[str, ...] = ()  # time just these, beside KF-RTRL
+    cell: Literal["RHN", "LSTM"] = "RHN"  # for --estimators
+    hidden: int = 128  # for --estimators
+    lanes: int = 32  # for --estimators
     json: bool = False  # print one JSON object instead of tables
     save: Path | None = None  # write the JSON object to this file, too
     compare: Path | None = None  # an older JSON result, to be compared with as ratios
@@ -34,8 +41,15 @@ class Bench:
     show_baseline: bool = False  # print the straightforward version, and stop
 
     def __post_init__(self) -> None:
-        if self.quick + self.full + self.check + self.show_baseline > 1:
-            raise UsageError("choose one of --quick, --full, --check and --show-baseline")
+        chosen = bool(self.estimators)
+        if self.quick + self.full + self.check + self.show_baseline + chosen > 1:
+            raise UsageError(
+                "choose one of --quick, --full, --estimators, --check and --show-baseline"
+            )
+        if min(self.hidden, self.lanes) < 1:
+            raise UsageError(f"needed hidden and lanes >= 1, got {self.hidden} and {self.lanes}")
+        for name in self.estimators:
+            names.parse(name, names.ESTIMATORS, "estimator")
         if self.save is not None and not self.save.parent.is_dir():
             raise UsageError(f"--save needs an existing folder, got {self.save.parent}")
 
@@ -48,9 +62,11 @@ def main(args: Bench) -> int:
     if args.check:
         return equal.main(args.json)
     old = result.load(args.compare) if args.compare else None
-    plan = run.planned(args.quick, args.full)
-    with Tracker({"bench": run.units(plan)}) as tracker:
-        new = run.measure(plan, lambda units, what: tracker.update("bench", units, what))
+    todo = run.planned(args.quick, args.full)
+    if args.estimators:
+        todo = [plan.beside(args.estimators, args.cell, args.hidden, args.lanes, 9)]
+    with Tracker({"bench": run.units(todo)}) as tracker:
+        new = run.measure(todo, lambda units, what: tracker.update("bench", units, what))
     if old is not None:
         new["compared"] = result.compared(new, old)
     if args.save:
@@ -59,5 +75,5 @@ def main(args: Bench) -> int:
         print(json.dumps(new))
     else:
         console = Console()
-        result.show(new, Console(width=max(console.width, 96)))
+        result.show(new, Console(width=max(console.width, 112)))
     return 0

@@ -47,6 +47,15 @@ def in_time(rounds: int) -> Group:
     return Group("KF-RTRL, growth in t", rows, rounds, seconds=0.06, show=False)
 
 
+BEYOND = ("kf_tbptt(25, pairs=1)", "kf_tbptt(25, pairs=8)")
+
+
+def beside(methods: tuple[str, ...], cell: str, n: int, lanes: int, rounds: int) -> Group:
+    """KF-RTRL, and methods by their names, in turn: for ratios."""
+    rows = [Row(method, "fast", cell, n, lanes) for method in ("KF-RTRL", *methods)]
+    return Group(f"beside KF-RTRL {cell} {n}x{lanes}", tuple(rows), rounds, seconds=0.2)
+
+
 ONE_LANE = (Row("KF-RTRL", "fast", "RHN", 64, 1), Row("KF-RTRL", "step", "RHN", 64, 1))
 
 
@@ -65,5 +74,9 @@ def groups(quick: bool, full: bool, torch: bool) -> list[Group]:
             kf("RHN", 64, 64, torch, 11),
             kf("LSTM", 128, 32, torch, 9),
             others(64, 64, 7),
+            beside(BEYOND, "RHN", 128, 32, 9),
+            beside(BEYOND, "RHN", 256, 32, 7),
+            beside(BEYOND, "LSTM", 128, 32, 7),
+            beside(("ok(1)", "ok(4)"), "RHN", 64, 64, 7),
         ]
     return [*grid, one_lane, growth("KF-RTRL", 5), growth("UORO", 5), in_time(15)]

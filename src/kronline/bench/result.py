@@ -103,7 +103,11 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _findings(result: dict[str, Any]) -> list[str]:
-    out = []
+    out = [
+        f"{b['method']}, {b['cell']} n = {b['hidden']}, {b['lanes']} lanes: "
+        f"{b['over_kf_rtrl']:.2f} of the time of KF-RTRL."
+        for b in result.get("beside", ())
+    ]
     for name, g in result["growth"].items():
         if name == "in_time":
             early, late = g["steps"]

@@ -207,12 +207,13 @@ def measure(plan: list[Group], note: Note) -> dict[str, Any]:
             bench.group(group)
     best = max(bench.rates, key=lambda name: median(bench.rates[name]))
     done = [row for group in plan if group.show for row in group.rows if row in bench.times]
-    shown = [row for row in done if not bench.lost(row)]
+    shown = list(dict.fromkeys(row for row in done if not bench.lost(row)))
     return {
         "matmul_gflops": round(median(bench.rates[best]), 1),
         "matmul_by": best,
         "copy_gbytes_per_s": round(median(bench.copies), 2),
         "rows": [_line(bench, row, best) for row in shown],
+        "beside": _beside(bench, plan),
         "growth": _growth(bench),
         "skipped": bench.skipped,
         "one_lane": _one_lane(bench),
@@ -241,6 +242,22 @@ def _line(bench: Bench, row: Row, best: str) -> dict[str, Any]:
         "fraction_of_matmul": fraction,
         "bytes_per_lane": None if memory is None else round(memory),
     }
+
+
+def _beside(bench: Bench, plan: list[Group]) -> list[dict[str, Any]]:
+    """Every method's time over KF-RTRL's, where both were timed in turn: medians of ratios."""
+    out = []
+    for group in plan:
+        if not group.title.startswith("beside"):
+            continue
+        first, *others = group.rows
+        for row in others:
+            if first in bench.times and row in bench.times:
+                mine, its = (bench.times[r][-group.rounds :] for r in (row, first))
+                pairs = zip(mine, its, strict=False)
+                line = {name: getattr(row, name) for name in ("method", "cell", "hidden", "lanes")}
+                out.append(line | {"over_kf_rtrl": round(median(a / b for a, b in pairs), 3)})
+    return out
 
 
 def _growth(bench: Bench) -> dict[str, Any]:

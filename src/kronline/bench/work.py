@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kronline import cells
+from kronline import cells, names
 from kronline.bench import baseline
+from kronline.errors import UsageError
 from kronline.lanes import Vmap, best
 from kronline.learner import Learner
 from kronline.machine import cores
@@ -28,7 +29,8 @@ class Row:
     """One line of the table.
 
     Args:
-        method: KF-RTRL, UORO, UORO-AVG, RTRL, TBPTT-25 or forward.
+        method: KF-RTRL, UORO, UORO-AVG, RTRL, TBPTT-25, forward, or an estimator by its name, as
+            in "kf_tbptt(25, pairs=8)".
         path: "fast": kronline as it comes; "jax": kronline without the native kernel, lanes over
             CPU devices; "step": `Learner.step`, called for every step; "plain": `baseline.py`;
             "torch": the same in torch.
@@ -66,7 +68,9 @@ class Row:
             "UORO": 3 * self.weights,
             "UORO-AVG": 3 * n * self.weights,
             "RTRL": 4 * q * n * self.weights,
-        }.get(self.method, 50 * WINDOW * r * n)
+            "TBPTT-25": 50 * WINDOW * r * n,
+            "forward": 50 * WINDOW * r * n,
+        }.get(self.method, 20 * q * n * r * n)
         return 4.0 * lane * self.lanes
 
     @property
@@ -74,12 +78,15 @@ class Row:
         """A rough guess of seconds a step, to choose how many to time."""
         n, q = self.hidden, SLOTS[self.cell]
         slow = {"plain": 3.0, "torch": 3.0, "jax": 1.5}.get(self.path, 1.0)
+        pair = 2.0 * q * GATES[self.cell] * n**3  # H·A
         flops = {
-            "KF-RTRL": (self.flops or 0) / self.lanes,
+            "KF-RTRL": pair,
             "UORO": 20.0 * self.weights,
             "UORO-AVG": 20.0 * n * self.weights,
             "RTRL": 2.0 * (q * n) ** 2 * self.weights,
-        }.get(self.method, 8.0 * self.weights)
+            "TBPTT-25": 8.0 * self.weights,
+            "forward": 8.0 * self.weights,
+        }.get(self.method, 2 * pair)
         return 4e-5 * (5 if self.path == "step" else 1) + slow * flops * self.lanes / 1.5e11
 
 
@@ -95,9 +102,10 @@ class Timed:
 
 def build(row: Row, seconds: float = 0.15) -> Timed:
     """Compiled, warm, and with enough steps to take about so many seconds."""
-    steps = WINDOW * max(1, min(math.ceil(seconds / row.guess / WINDOW), 80))
-    if row.method != "TBPTT-25":
-        steps = max(2, min(math.ceil(seconds / row.guess), 4000))
+    span = WINDOW if row.method == "forward" else estimator(row).span or WINDOW
+    steps = max(2, min(math.ceil(seconds / row.guess), 4000))
+    if span > 1:
+        steps = span * max(1, min(math.ceil(seconds / row.guess / span), 2000 // span))
     if row.start:
         steps = min(steps, row.start)
     rng = np.random.default_rng(0)
@@ -116,9 +124,15 @@ def estimator(row: Row) -> Estimator:
         "TBPTT-25": lambda: tbptt(WINDOW),
         "forward": lambda: tbptt(WINDOW),  # which is not asked for a gradient
     }
-    if row.method not in known:
-        raise ValueError(f"method must be one of {', '.join(known)}, got {row.method!r}")
-    return known[row.method]()
+    if row.method in known:
+        return known[row.method]()
+    try:
+        named: Estimator = names.parse(row.method, names.ESTIMATORS, "estimator")
+        return named
+    except UsageError as e:
+        raise ValueError(
+            f"method must be one of {', '.join(known)}, or an estimator; got {row.method!r}: {e}"
+        ) from e
 
 
 def learner(row: Row) -> Learner:
