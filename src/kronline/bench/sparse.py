@@ -41,7 +41,10 @@ def _title(n: int, blocks: Blocks) -> str:
     return f"{blocks.exact(n):.1%} of the weights, blocks of {B}"
 
 
-def timer(cell: LinearCell, lanes: int, seconds: float) -> Callable[[], float]:
+Clock = Callable[[], float]
+
+
+def timer(cell: LinearCell, lanes: int, seconds: float, clock: Clock) -> Callable[[], float]:
     """A function that takes some steps, about so many seconds, and says how long one took."""
     learner = Learner(cell, softmax(SYMBOLS), kf_rtrl(), optax.adam(1e-3), donate=True)
     carry: Any = jax.tree.map(jnp.array, learner.init(jax.random.key(0), lanes))
@@ -53,21 +56,23 @@ def timer(cell: LinearCell, lanes: int, seconds: float) -> Callable[[], float]:
 
     def run() -> float:
         nonlocal carry
-        start = time.perf_counter()
+        start = clock()
         carry, out = program(carry, x, y)
         jax.block_until_ready((carry, out))
-        return (time.perf_counter() - start) / steps
+        return (clock() - start) / steps
 
     run()
     return run
 
 
-def measure(n: int, lanes: int, rounds: int, seconds: float) -> dict[str, tuple[float, float]]:
+def measure(
+    n: int, lanes: int, rounds: int, seconds: float, clock: Clock
+) -> dict[str, tuple[float, float]]:
     """Of each row the median time of a step, and the median ratio to the dense cell's."""
     timers = {}
     for name, (cell, kernel) in rows(n).items():
         with native.use(kernel):
-            timers[name] = timer(cell, lanes, seconds)
+            timers[name] = timer(cell, lanes, seconds, clock)
     times = [{name: run() for name, run in timers.items()} for _ in range(rounds)]
     return {
         name: (median(t[name] for t in times), median(t[name] / t["dense"] for t in times))
@@ -82,12 +87,17 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.05, help="of one timing, about")
+    parser.add_argument(
+        "--cpu", action="store_true", help="CPU time of all threads, for a core that others use too"
+    )
     args = parser.parse_args()
-    status = native.status()
-    print(f"KF-RTRL, RHN, {args.lanes} lanes; native kernel: {status.reason}\n")
+    clock = time.process_time if args.cpu else time.perf_counter
+    of = "CPU time, " if args.cpu else ""
+    print(f"KF-RTRL, RHN, {args.lanes} lanes; {of}native kernel: {native.status().reason}\n")
     print("| n | recurrent weights | ms a step | of dense |\n|---|---|---|---|")
     for n in args.hidden:
-        for name, (step, ratio) in measure(n, args.lanes, args.rounds, args.seconds).items():
+        found = measure(n, args.lanes, args.rounds, args.seconds, clock)
+        for name, (step, ratio) in found.items():
             print(f"| {n} | {name} | {1e3 * step:.2f} | {ratio:.2f} |", flush=True)
 
 
