@@ -22,6 +22,7 @@ from kronline.variance import Variance, continue_, exact, main, measure
 from kronline.variance import plan as plans
 from kronline.variance.run import whole_units
 from kronline.variance.settings import estimator
+from kronline.variance.stream import stream
 
 S = 5
 TEXT = np.random.default_rng(0).integers(0, S, 200).astype(np.int32)
@@ -141,7 +142,7 @@ def test_estimates_average_to_the_exact_gradient(method):
     at = 0
     for block, pusher in measure._pushers(net, blocks=True).items():
         count = (t - 1 - at) // block
-        state = measure._pushed(pusher, state, jnp.asarray(TEXT), jnp.int32(at), jnp.int32(count))
+        state = measure._pushed(pusher, state, stream(TEXT), jnp.int32(at), jnp.int32(count))
         at += count * block
     _, mean = net.gradients(state, *steps(t - 1, t, lanes))
     _, own = net.gradients(state, *steps(t - 1, t, lanes), average=False)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from kronline.cells.base import LinearCell
 from kronline.grads import written_out
 from kronline.online import Model, Params, Segment, exact_segment
+from kronline.variance.stream import Stream, stream
 
 BYTES = 1 << 30  # about what the passes back may take at once
 
@@ -25,7 +26,7 @@ BYTES = 1 << 30  # about what the passes back may take at once
 def gradients(
     model: Model,
     params: Params,
-    text: Int[np.ndarray, " characters"],
+    text: Stream | Int[np.ndarray, " characters"],
     times: Sequence[int],
     loss_steps: int = 1,
 ) -> Any:
@@ -36,13 +37,13 @@ def gradients(
     Args:
         model: cell and readout.
         params: where the gradient is taken.
-        text: symbols; reading starts at the first, from the zero state.
+        text: symbols, or any stream; reading starts at the first, from the zero state.
         times: growing, each >= loss_steps and below the text's length.
         loss_steps: how many losses are summed.
     """
-    parts = []
+    parts, data = [], stream(text)
     for steps, some in itertools.groupby(times, partial(_length, max(times))):
-        piece, ends = jnp.asarray(text[: steps + 1], jnp.int32), np.array(list(some), np.int32)
+        piece, ends = data.cut(0, steps), np.array(list(some), np.int32)
         groups = math.ceil(len(ends) * _bytes(model, steps) / BYTES)
         wide = np.resize(ends, (groups, math.ceil(len(ends) / groups)))  # the last is filled up
         found = [_some(model, params, piece, jnp.asarray(group), loss_steps) for group in wide]
@@ -63,17 +64,17 @@ def _length(longest: int, t: int) -> int:
 def _some(
     model: Model,
     params: Params,
-    text: Int[Array, " characters"],
+    data: Stream,
     times: Int[Array, " times"],
     loss_steps: int,
 ) -> Any:
     dtype = jax.tree.leaves(params.cell)[0].dtype
-    start, steps = jnp.zeros(model.cell.size, dtype), text.shape[0] - 1
+    start, steps = jnp.zeros(model.cell.size, dtype), data.x.shape[0]
     t = 1 + jnp.arange(steps)
 
     def one(end: Int[Array, ""]) -> Any:
         weight: Float[Array, " k"] = ((t > end - loss_steps) & (t <= end)).astype(dtype)
-        seg = Segment(text[:-1], text[1:], jnp.zeros(steps, bool), weight)
+        seg = Segment(data.x, data.y, data.reset, weight * data.weight.astype(dtype))
         grads = exact_segment(model, params, start, seg)[1]
         return model.cell.project(written_out(grads.cell))
 

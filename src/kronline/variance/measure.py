@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from kronline.learner import Learner, State
 from kronline.online import Online, Params
+from kronline.variance.stream import Stream, stream
 
 Tick = Callable[[int], None]  # told how many steps times lanes were done since it was last called
 BYTES = 1 << 28  # of traces that are worked on at once, unless a single one has more
@@ -28,6 +29,7 @@ class Found(NamedTuple):
 
     cosine: Float[np.ndarray, "times draws"]  # of the angle to the exact gradient
     error: Float[np.ndarray, "times draws"]  # |ĝ − g|² / |g|²
+    size: Float[np.ndarray, " times"]  # |g|²
 
 
 def log_spaced(last: int, count: int, span: int = 1, loss_steps: int = 1) -> tuple[int, ...]:
@@ -53,7 +55,7 @@ def log_spaced(last: int, count: int, span: int = 1, loss_steps: int = 1) -> tup
 def measure(
     learner: Learner,
     params: Params,
-    text: Int[np.ndarray, " characters"],
+    text: Stream | Int[np.ndarray, " characters"],
     times: Sequence[int],
     exact: Any,
     key: Key[Array, ""],
@@ -68,8 +70,9 @@ def measure(
     Args:
         learner: the cell, the readout and the estimator, with any optimiser.
         params: the cell's and the readout's are used; they stay as they are.
-        text: symbols; reading starts at the first, from the zero state.
-        times: multiples of the estimator's span.
+        text: symbols, or any stream; reading starts at the first, from the zero state.
+        times: growing. The losses up to one of them may lie anywhere in the estimator's segments:
+            the gradient is that of the segments which they lie in, all other losses left out.
         exact: from `exact.gradients`, for the same times.
         key: of the noise (and of the estimator's own parameters, if it has any).
         draws: independent repetitions.
@@ -81,13 +84,13 @@ def measure(
     most = max(1, BYTES // max(1, lane_bytes(learner)))
     lanes = max(d for d in range(1, min(draws, most) + 1) if draws % d == 0)
     pushers = _pushers(learner, blocks)
-    symbols = jnp.asarray(text, jnp.int32)
+    data = stream(text)
     parts = [
         _group(
             learner,
             pushers,
             _start(learner, params, jax.random.fold_in(key, i), lanes),
-            symbols,
+            data,
             times,
             exact,
             loss_steps,
@@ -95,7 +98,8 @@ def measure(
         )
         for i in range(draws // lanes)
     ]
-    return Found(*(np.concatenate(some, axis=1) for some in zip(*parts, strict=True)))
+    cosine, error = (np.concatenate(some, axis=1) for some in zip(*parts, strict=True))
+    return Found(cosine, error, np.asarray(jax.vmap(_dot)(exact, exact)))
 
 
 def lane_bytes(learner: Learner) -> int:
@@ -116,28 +120,31 @@ def _group(
     learner: Learner,
     pushers: dict[int, Learner],
     state: State,
-    text: Int[Array, " characters"],
+    data: Stream,
     times: Sequence[int],
     exact: Any,
     loss_steps: int,
     tick: Tick,
-) -> Found:
-    """Some of the draws, side by side."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Some of the draws, side by side: their cosines and errors."""
     span = learner.estimator.span
     assert span is not None
-    seen = math.ceil(loss_steps / span) * span  # steps that a look takes
     lanes, at, found = state.s.shape[0], 0, []
     for i, t in enumerate(times):
+        first = (t - loss_steps) // span * span  # where the segment of the first loss begins
+        seen = math.ceil((t - first) / span) * span  # steps that a look takes
         for block, pusher in pushers.items():
-            count = (t - seen - at) // block
+            count = (first - at) // block
             if count:
-                state = _pushed(pusher, state, text, jnp.int32(at), jnp.int32(count))
+                state = _pushed(pusher, state, data, jnp.int32(at), jnp.int32(count))
                 at += count * block
         here = jax.tree.map(lambda a, i=i: a[i], exact)
-        found.append(_look(learner, state, text, jnp.int32(at), here, seen, loss_steps))
+        losses = (t - loss_steps - at, t - at)
+        found.append(_look(learner, state, data, jnp.int32(at), here, seen, losses))
         jax.block_until_ready(found[-1])
         tick(lanes * (t - (times[i - 1] if i else 0)))
-    return Found(*(np.asarray(some) for some in map(jnp.stack, zip(*found, strict=True))))
+    cosine, error = (np.asarray(some) for some in map(jnp.stack, zip(*found, strict=True)))
+    return cosine, error
 
 
 def _pushers(learner: Learner, blocks: bool) -> dict[int, Learner]:
@@ -154,35 +161,36 @@ def _pushers(learner: Learner, blocks: bool) -> dict[int, Learner]:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _pushed(
-    learner: Learner, state: State, text: Array, at: Int[Array, ""], segments: Int[Array, ""]
+    learner: Learner, state: State, data: Stream, at: Int[Array, ""], segments: Int[Array, ""]
 ) -> State:
     """Over so many segments; gradients are not made, since nobody takes them."""
     k = learner.estimator.span
     assert k is not None
 
     def one(i: Array, state: State) -> State:
-        x, y = _read(text, at + i * k, k, state.s.shape[0])
-        return learner.gradients(state, x, y)[0]
+        x, y, reset, _ = _read(data, at + i * k, k, state.s.shape[0])
+        return learner.gradients(state, x, y, reset=reset)[0]
 
     return jax.lax.fori_loop(0, segments, one, state)
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6))
+@partial(jax.jit, static_argnums=(0, 5))
 def _look(
     learner: Learner,
     state: State,
-    text: Array,
+    data: Stream,
     at: Int[Array, ""],
     exact: Any,
     steps: int,
-    loss_steps: int,
+    losses: tuple[Any, Any],
 ) -> tuple[Float[Array, " lanes"], Float[Array, " lanes"]]:
     """Cosine and relative squared error of every lane's gradient, `steps` steps from here."""
     lanes, k = state.s.shape[0], learner.estimator.span
-    x, y = _read(text, at, steps, lanes)
-    weight = jnp.broadcast_to(jnp.arange(steps)[:, None] >= steps - loss_steps, (steps, lanes))
+    x, y, reset, weight = _read(data, at, steps, lanes)
+    t = jnp.arange(steps)[:, None]
+    weight = jnp.where((t >= losses[0]) & (t < losses[1]), weight, 0).astype(learner.dtype)
     _, grads = learner.gradients(
-        state, x, y, weight=weight.astype(learner.dtype), average=False
+        state, x, y, reset=reset, weight=weight, average=False
     )  # (segments, lanes, ...)
     estimate = jax.tree.map(lambda g: k * g.sum(0), grads.cell)
 
@@ -195,11 +203,14 @@ def _look(
     return jax.vmap(lane)(estimate)
 
 
-def _read(text: Array, at: Array, steps: int, lanes: int) -> tuple[Array, Array]:
-    """The next symbols and those to be predicted, the same for all lanes."""
-    piece = jax.lax.dynamic_slice_in_dim(text, at, steps + 1)
-    every = jnp.broadcast_to(piece[:, None], (steps + 1, lanes))
-    return every[:-1], every[1:]
+def _read(data: Stream, at: Array, steps: int, lanes: int) -> Stream:
+    """The next steps, the same for all lanes."""
+
+    def every(a: Array) -> Array:
+        piece = jax.lax.dynamic_slice_in_dim(a, at, steps)
+        return jnp.broadcast_to(piece[:, None], (steps, lanes))
+
+    return Stream(*map(every, data))
 
 
 def _dot(a: Any, b: Any) -> Float[Array, ""]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import optax
 from jaxtyping import Array, Key
 
@@ -38,19 +39,27 @@ class Unit(NamedTuple):
     network: int
     times: tuple[int, ...]
     draws: int
+    trained: bool = False  # in the table
 
     def lines(self, found: Found) -> list[dict[str, Any]]:
         """As they go into metrics.jsonl, one a time."""
-        rows = zip(self.times, found.cosine, found.error, strict=True)
-        return [self.head(t) | {"cosine": _short(c), "error": _short(e)} for t, c, e in rows]
+        rows = zip(self.times, found.cosine, found.error, found.size, strict=True)
+        return [
+            self.head(t)
+            | {"cosine": _short(c), "error": _short(e)}
+            | ({"size": _short([g])[0]} if self.experiment == "table" else {})
+            for t, c, e, g in rows
+        ]
 
     def head(self, t: int) -> dict[str, Any]:
         """Which line it is."""
+        trained = {"trained": self.trained} if self.experiment == "table" else {}
         return {
             "experiment": self.experiment,
             "estimator": self.estimator,
             "n": self.n,
             "network": self.network,
+            **trained,
             "t": t,
         }
 
@@ -63,17 +72,18 @@ class Plan:
     corpus: Corpus
     learners: dict[tuple[str, int], Learner]  # by estimator and size
     units: tuple[Unit, ...]
-    params: Params | None  # of a trained network; None: each is drawn
+    params: Params | None  # of a trained network; None: each is drawn, or it is yet to be trained
 
     def run(self, unit: Unit, tick: Tick) -> Found:
         """One unit."""
         s, learner, text = self.settings, self.learners[unit.estimator, unit.n], self.corpus.train
         key = _network_key(s.seed, unit)
-        params = fresh(learner, key) if self.params is None else self.params
+        known = None if unit.experiment == "table" and not unit.trained else self.params
+        params = fresh(learner, key) if known is None else known
         model = Model(learner.cell, learner.readout)
         true = exact.gradients(model, params, text, unit.times, s.loss_steps)
         # noise of its own for every unit
-        key = jax.random.fold_in(key, ("time", "units").index(unit.experiment))
+        key = jax.random.fold_in(key, ("time", "units", "table").index(unit.experiment))
         key = jax.random.fold_in(key, zlib.crc32(unit.estimator.encode()))
         parts = (learner, params, text, unit.times, true, key, unit.draws)
         blocks = self._bytes(unit) > BLOCKS_PAY
@@ -127,7 +137,7 @@ def make(settings: Variance) -> Plan:
     learners = {(e, n): _with(base[n], e, n) for e in s.estimators for n in base}
     span = math.lcm(*(x.estimator.span or 1 for x in learners.values()))
     times = {e: _times(s, e, span) for e in s.experiments}
-    needed = max(t[-1] for t in times.values()) + 1
+    needed = math.ceil(max(t[-1] for t in times.values()) / span) * span + 1
     if len(text.train) < needed:
         raise UsageError(
             f"{text.name}: needed {needed:,} characters to read and predict, got "
@@ -137,14 +147,16 @@ def make(settings: Variance) -> Plan:
         Unit(experiment, e, n, network, times[experiment], _draws(s, experiment, learners[e, n]))
         for e in s.estimators
         for experiment in s.experiments
-        for n in ([over_time] if experiment == "time" else sorted(s.units))
+        for n in (sorted(s.units) if experiment == "units" else [over_time])
         for network in range(_networks(s, experiment))
     ]
+    if s.experiment == "table":  # the last network is the trained one
+        units = [u._replace(trained=u.network == s.networks) for u in units]
     return Plan(s, text, learners, tuple(units), params)
 
 
 def _sizes(s: Variance) -> list[int]:
-    time = {s.hidden} if "time" in s.experiments else set()
+    time = set() if s.experiments == ("units",) else {s.hidden}
     return sorted(time | (set(s.units) if "units" in s.experiments else set()))
 
 
@@ -167,6 +179,8 @@ def _times(s: Variance, experiment: str, span: int) -> tuple[int, ...]:
     """At which times the estimates are looked at; all windows end there."""
     if experiment == "units":
         return (math.ceil(max(s.steps, s.loss_steps) / span) * span,)
+    if experiment == "table":
+        return _steady(s, span)
     first = math.ceil(s.loss_steps / span) * span
     if s.characters < first:
         raise UsageError(
@@ -176,7 +190,23 @@ def _times(s: Variance, experiment: str, span: int) -> tuple[int, ...]:
     return log_spaced(s.characters, s.times, span, s.loss_steps)
 
 
+def _steady(s: Variance, span: int) -> tuple[int, ...]:
+    """Late times, so that the losses lie at every place of every segment equally often."""
+    span = math.lcm(span, s.loss_steps)
+    low, high = math.ceil(s.steps / span) * span, s.characters // span * span
+    if high < low or high == 0:
+        raise UsageError(
+            f"characters must be at least {low or span}: steps ({s.steps}) rounded up to whole "
+            f"segments of all methods ({span}), got {s.characters}"
+        )
+    ends = np.unique(np.linspace(max(low, span), high, s.times) // span * span).astype(int)
+    k = s.loss_steps
+    return tuple(t for end in ends.tolist() for t in range(end - span + k, end + 1, k))
+
+
 def _networks(s: Variance, experiment: str) -> int:
+    if experiment == "table":
+        return s.networks + 1
     if s.run is not None:
         return 1
     return s.networks if experiment == "time" else s.units_networks

@@ -8,23 +8,28 @@ import json
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from kronline import machine
+from kronline import disk, machine
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.progress import Tracker
+from kronline.progress import Tracker, wide
 from kronline.runs import command, config, folder
 from kronline.runs.loop import Stop, stopping
 from kronline.variance import plan as plans
+from kronline.variance import steady
 from kronline.variance.measure import Found
 from kronline.variance.plan import Plan, Unit
 from kronline.variance.settings import Variance
 from kronline.variance.table import summary, tables
+from kronline.variance.trained import train, trained
+
+TRAINED = "trained"  # where a table's trained network lies, in its folder
 
 
 def main(args: Variance) -> int:
@@ -32,6 +37,8 @@ def main(args: Variance) -> int:
     if args.print_config:
         print(config.toml(args, args.KIND), end="")
         return 0
+    if args.retime is not None:
+        return retime(args.retime, as_json=args.json)
     plan = plans.make(args)
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
     path = args.out or folder.free(command.RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
@@ -58,6 +65,16 @@ def continue_(path: Path, data: str | None = None, *, as_json: bool = False) -> 
     return _go(path, plan, as_json)
 
 
+def retime(path: Path, *, as_json: bool = False) -> int:
+    """Time the methods of a table once more, and show it; the exit code."""
+    run = folder.read(path)
+    if run.config.get("experiment") != "table":
+        raise UsageError(f"{path} is no table: needed a run of `kronline variance --preset table`")
+    settings = config.make(Variance, config.read(Variance, path / folder.CONFIG))
+    steady.time_all(path, plans.make(settings))
+    return _finished(path, as_json)
+
+
 def _same(run: folder.Run, plan: Plan) -> None:
     """The run goes on with what it began with."""
     want, got = run.about["data"]["sha256"], plan.corpus.sha256
@@ -81,9 +98,17 @@ class _Stopped(Exception):
 
 
 def _go(path: Path, plan: Plan, as_json: bool) -> int:
+    table = plan.settings.experiment == "table"
+    if table and plan.params is None:
+        if code := train(path / TRAINED, plan.settings):
+            return code
+        plan = replace(plan, params=trained(path / TRAINED, plan.settings.data)[1])
     with folder.locked(path), stopping("the last whole measurement") as stop:
         try:
             _work(path, plan, stop)
+            if table and not (path / steady.COST).exists():
+                steady.time_all(path, plan)
+            _status(path, plan, "finished", len(plan.units))
         except _Stopped:
             done = folder.read(path).status["step"]
             _status(path, plan, "stopped", done)
@@ -127,7 +152,6 @@ def _work(path: Path, plan: Plan, stop: Stop) -> None:
             head = {"step": i + 1} | unit.head(unit.times[-1])
             timing.append(head | {"seconds": seconds, "at": round(time.time(), 1)})
             _status(path, plan, "running", i + 1)
-    _status(path, plan, "finished", len(plan.units))
 
 
 class _Job:
@@ -210,6 +234,8 @@ def _status(path: Path, plan: Plan, state: str, done: int, message: str = "") ->
 
 def _finished(path: Path, as_json: bool) -> int:
     run = folder.read(path)
+    if run.config.get("experiment") == "table":
+        return _steady(run, as_json)
     found = summary(run.metrics)
     if as_json:
         print(json.dumps({"run": str(path), "state": run.status["state"]} | found))
@@ -222,5 +248,23 @@ def _finished(path: Path, as_json: bool) -> int:
         f"cell's parameters.\n{path}",
         highlight=False,
         soft_wrap=True,
+    )
+    return 0
+
+
+def _steady(run: folder.Run, as_json: bool) -> int:
+    """The table, also as Markdown in the run's folder."""
+    found = steady.rows(run.metrics, run.path)
+    disk.write(run.path / "table.md", steady.markdown(found))
+    if as_json:
+        about = {k: run.about[k] for k in ("version", "commit", "machine", "started")}
+        kept = {"run": str(run.path), "state": run.status["state"], "about": about}
+        print(json.dumps(kept | {"config": run.config, "rows": found}))
+        return 0
+    wide().print(steady.table(found, run.config["loss_steps"]))
+    print(
+        "variance: E|estimate - exact|² / E|exact|², of the cell's parameters, over times, "
+        "networks and draws; the losses lie at all places of a segment equally often. cosine: "
+        f"of single estimates. time and flops of a step: KF-RTRL's is 1.\n{run.path / 'table.md'}"
     )
     return 0

@@ -23,24 +23,29 @@ class Variance:
     piles up; and "units", networks of several sizes after a fixed number of steps, which shows how
     noise grows with size. Several networks, and for each several draws of the estimator's noise.
 
+    A third one, "table", has all methods side by side: untrained networks and one that was trained
+    first, in the steady state, the gradient of the same few losses for all, and what a step costs.
+
     The run is a folder; stop it with Ctrl-C, go on with `kronline resume`.
 
     Try:
         kronline variance --preset laptop
+        kronline variance --preset table --out runs/noise
+        kronline variance --retime runs/noise
         kronline variance --preset laptop --cell LSTM --estimators kf_rtrl "kf_rtrl(window=1)" uoro
         kronline variance --experiment time --estimators kf_rtrl "tbptt(5)" --characters 500
         kronline variance --run runs/text-kf_rtrl-n64-seed0 --estimators kf_rtrl uoro
         kronline variance --preset paper --data ptb
     """
 
-    preset: str = ""  # paper or laptop: a whole configuration; what else is given overrides it
+    preset: str = ""  # paper, laptop or table: a whole configuration; what else is given overrides
     config: Path | None = None  # a TOML file; overrides the preset, and flags override it
     out: Path | None = None  # the run's folder (default: a new one in runs/)
-    experiment: Literal["both", "time", "units"] = "both"
+    experiment: Literal["both", "time", "units", "table"] = "both"
     estimators: tuple[str, ...] = ("kf_rtrl", "uoro", "uoro(copies=n)")  # n: the number of units
     cell: str = "RHN"  # RHN, Tanh, LSTM, GRU, DeepRHN(depth=2), ..., or file.py:NAME
     data: str | None = None  # as for `kronline train text`; none: the text that Python brings along
-    run: Path | None = None  # a text run, whose trained network and text are used; "time" only
+    run: Path | None = None  # a text run, whose trained network and text are used; not for "units"
     hidden: int = 64  # time: units
     characters: int = 1000  # time: how far the text is read
     times: int = 30  # time: how many times are looked at, evenly spaced in the logarithm
@@ -52,6 +57,9 @@ class Variance:
     units_networks: int = 6  # units: networks of each size
     units_draws: int = 5  # units: draws for each of them
     loss_steps: int = 1  # how many of the last losses are summed; 1: L_t alone
+    train_steps: int = 4000  # table: for which the trained network is trained, by TBPTT-25
+    lanes: int = 32  # table: of that, and of the steps that are timed
+    retime: Path | None = None  # a table that was measured: time its methods again, and show it
     seed: int = 0
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end
@@ -60,6 +68,7 @@ class Variance:
 
     def __post_init__(self) -> None:
         counts = ["hidden", "characters", "times", "networks", "draws", "steps", "loss_steps"]
+        counts += ["train_steps", "lanes"]
         for name in (*counts, "units_networks", "units_draws", "avg_draws"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"{name} must be >= 1, got {value}")
@@ -79,7 +88,7 @@ class Variance:
     @property
     def experiments(self) -> tuple[str, ...]:
         """One or both."""
-        if self.run is not None:
+        if self.run is not None and self.experiment != "table":
             return ("time",)
         return ("time", "units") if self.experiment == "both" else (self.experiment,)
 

@@ -1,0 +1,101 @@
+"""All methods side by side, in the steady state: variance and cosine, beside what a step costs."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from kronline import disk
+from kronline.progress import Tracker
+from kronline.report import labels
+from kronline.variance.cost import UNITS, costs
+from kronline.variance.plan import Plan
+
+COST = "cost.json"
+BASE = "kf_rtrl"  # whose step is the unit of cost
+NETWORKS = {False: "untrained", True: "trained"}
+
+
+def measured(metrics: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a method: what was found in untrained networks, and in the trained one.
+
+    variance: E|ĝ − g|² / E|g|², both over times, networks and draws; for a method that is biased
+    its bias is in it. cosine: of single estimates.
+    """
+    lines: dict[str, dict[bool, list[dict[str, Any]]]] = {}
+    for m in metrics:
+        if m.get("experiment") == "table":
+            lines.setdefault(m["estimator"], {}).setdefault(m["trained"], []).append(m)
+    return [
+        {"estimator": e, "method": labels.method(e)}
+        | {NETWORKS[trained]: _found(some) for trained, some in by_network.items()}
+        for e, by_network in lines.items()
+    ]
+
+
+def _found(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    size = np.array([m["size"] for m in lines])
+    error = np.array([np.mean(m["error"]) for m in lines])
+    cosine = np.concatenate([m["cosine"] for m in lines])
+    return {
+        "variance": float(np.sum(error * size) / np.sum(size)),
+        "cosine": float(cosine.mean()),
+        "std": float(cosine.std()),
+        "estimates": len(cosine),
+    }
+
+
+def time_all(path: Path, plan: Plan) -> None:
+    """Measure what steps cost, and keep it with the run."""
+    s = plan.settings
+    learners = {e: plan.learners[e, plan.units[0].n] for e in s.estimators}
+    with Tracker({"timing": len(learners) * UNITS}) as tracker:
+        found = costs(learners, s.lanes, lambda name, by: tracker.update("timing", by, name))
+    disk.write(path / COST, json.dumps({e: c._asdict() for e, c in found.items()}, indent=1) + "\n")
+
+
+def rows(metrics: Iterable[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """What was measured, and beside it time and flops as multiples of KF-RTRL's."""
+    file = path / COST
+    cost = json.loads(file.read_text()) if file.is_file() else {}
+    base = cost.get(BASE, {})
+
+    def beside(estimator: str) -> dict[str, Any]:
+        own = cost.get(estimator, {})
+        return {
+            name: own[key] / base[key] if own.get(key) is not None and base.get(key) else None
+            for name, key in (("time", "seconds"), ("flops", "flops"))
+        } | {"us_per_step": 1e6 * own["seconds"] if own else None}
+
+    return [row | beside(row["estimator"]) for row in measured(metrics)]
+
+
+HEAD = ("method", "variance", "cosine", "variance, trained", "cosine, trained", "time", "flops")
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """One row as it is written."""
+    out = [row["method"]]
+    for network in NETWORKS.values():
+        found = row.get(network)
+        out += [f"{found['variance']:.3g}", f"{found['cosine']:.3f}"] if found else ["–", "–"]
+    return [*out, *("–" if row[name] is None else f"{row[name]:.2f}" for name in ("time", "flops"))]
+
+
+def table(found: Sequence[dict[str, Any]], loss_steps: int) -> Table:
+    """For people."""
+    out = Table(title=f"The gradient of {loss_steps} losses: estimates beside the exact one")
+    for name in HEAD:
+        out.add_column(name, justify="left" if name == "method" else "right")
+    for row in found:
+        out.add_row(*cells(row))
+    return out
+
+
+def markdown(found: Sequence[dict[str, Any]]) -> str:
+    """For a document."""
+    lines = [HEAD, ["---", *["---:"] * (len(HEAD) - 1)], *map(cells, found)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
