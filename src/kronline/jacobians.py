@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -126,6 +127,8 @@ class UnitM(Sensitivity):
 class StateJac(ABC):
     """`H = ∂s'/∂s`, as the products that the traces need."""
 
+    shared: ClassVar[tuple[str, ...]] = ()  # fields that are weights, the same at every step
+
     @abstractmethod
     def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
         """`H A`."""
@@ -181,6 +184,8 @@ class DenseH(StateJac):
 
 class UnitWise(StateJac):
     """H of a unit-wise cell, whichever of its weights exist."""
+
+    shared = ("W",)
 
     D: Float[Array, "q r n"]  # ∂s'/∂z, unit by unit
     E: Float[Array, "q q n"]  # ∂s'/∂s, not through the weights

@@ -143,6 +143,8 @@ class LowRankH(StateJac):
     H[(a,i),(b,j)] = Σ_p left[(a,i),p] V[(b,j),p] + δ_ij E[a,b,i].
     """
 
+    shared = ("V",)
+
     left: Float[Array, "N rho"]  # ∂s'/∂y
     V: Float[Array, "bn rho"]
     E: Float[Array, "q q n"]

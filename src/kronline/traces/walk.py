@@ -43,9 +43,7 @@ def linearised(steps: Steps) -> Kronecker:
     assert isinstance(one, Kronecker)
     axes: Any = jax.tree.map(lambda _: 0, one)
     groups = {name: replace(g, mask=None) for name, g in axes.groups.items()}
-    H = axes.H
-    if isinstance(H, UnitH):
-        H = replace(H, W=None)  # type: ignore[arg-type]  # an axis, not an array
+    H = replace(axes.H, **dict.fromkeys(axes.H.shared))
     axes = replace(axes, groups=groups, H=H)
     all_steps: Any = jax.vmap(steps.at, out_axes=axes)(jnp.arange(steps.length))
     return all_steps
@@ -151,6 +149,5 @@ def pulled(delta: Float[Array, " N"], A: Float[Array, "N p r n"]) -> Float[Array
 
 def _at(H: StateJac, t: Any) -> StateJac:
     """H of step t."""
-    if isinstance(H, UnitH):
-        return replace(H, D=H.D[t], E=H.E[t])
-    return jax.tree.map(lambda a: a[t], H)
+    one = jax.tree.map(lambda a: a[t], H)
+    return replace(one, **{name: getattr(H, name) for name in H.shared})
