@@ -21,7 +21,7 @@ from kronline.errors import UsageError
 from kronline.machine import cores
 from kronline.progress import Tracker
 from kronline.report import command as report
-from kronline.runs import command, config, sample, sweep
+from kronline.runs import command, config, publish, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.sweep import CopySweep, TextSweep
 from kronline.verifier.suite import jobs_for, library, run
@@ -124,6 +124,7 @@ PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "sample": (sample.Sample, sample.main),
     "report": (report.Report, report.main),
     "plot": (report.Plot, report.main),
+    "publish": (publish.Publish, publish.main),
     "demo": (demo.Demo, demo.main),
     "verify": (Verify, verify),
     "bench": (bench.Bench, bench.main),

@@ -1,0 +1,63 @@
+"""Published runs: small, complete, and read by the same tools."""
+
+import json
+
+import numpy as np
+import pytest
+
+from kronline.report import groups
+from kronline.runs import folder, publish
+from test_cli import code
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "small"
+    size = ["--hidden", "4", "--lanes", "2", "--steps", "400", "--log-every", "20"]
+    assert code("train", "copy", "--out", str(path), *size) == 0
+    return path
+
+
+def test_what_is_published_says_what_the_run_says(run, tmp_path, capsys):
+    assert code("publish", str(run), "--out", str(tmp_path), "--points", "5", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    whole, thin = folder.read(run), folder.read(tmp_path / "small")
+    assert told["runs"] == [str(thin.path)] and told["bytes"] < 10_000
+    for name in ("T", "solved", "step"):
+        assert groups.number(thin, name) == groups.number(whole, name)
+    assert 5 <= len(thin.metrics) <= 7 < len(whole.metrics)
+    assert thin.metrics == [m for m in whole.metrics if m in thin.metrics]
+    np.testing.assert_allclose(
+        groups.number(thin, "seconds"), groups.number(whole, "seconds"), atol=0.05
+    )
+    assert (thin.config, thin.about, thin.state) == (whole.config, whole.about, "finished")
+    assert not (thin.path / "checkpoints").exists()
+    assert code("report", str(tmp_path), "--out", str(tmp_path / "page.html")) == 0
+
+
+def test_no_folder_of_this_machine_is_named(run, tmp_path):
+    whole = folder.read(run)
+    config = tmp_path / "text"
+    config.mkdir()
+    (config / folder.CONFIG).write_text('hidden = 4\ndata = "/home/somebody/ptb"\n')
+    text = folder.Run(
+        config,
+        "text",
+        {},
+        {"data": {"name": "Penn Treebank"}},
+        whole.status,
+        whole.metrics,
+        whole.timing,
+    )
+    place = publish.write(text, tmp_path / "out", 10)
+    assert (place / folder.CONFIG).read_text() == 'hidden = 4\ndata = "ptb"\n'
+
+
+def test_wrong_input_is_explained(run, tmp_path, capsys):
+    assert code("publish") == 2
+    assert "at least one run" in capsys.readouterr().err
+    assert code("publish", str(run), "--points", "1") == 2
+    assert "needed points >= 2, got 1" in capsys.readouterr().err
+    folder.set_status(run, "stopped", step=20)
+    assert code("publish", str(run), "--out", str(tmp_path)) == 2
+    assert "only finished runs" in capsys.readouterr().err
