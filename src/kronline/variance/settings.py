@@ -57,7 +57,7 @@ class Variance:
     units_networks: int = 6  # units: networks of each size
     units_draws: int = 5  # units: draws for each of them
     loss_steps: int = 1  # how many of the last losses are summed; 1: L_t alone
-    train_steps: int = 4000  # table: for which the trained network is trained, by TBPTT-25
+    train_steps: int = 60_000  # table: for which the trained network is trained, by TBPTT-25
     lanes: int = 32  # table: of that, and of the steps that are timed
     retime: Path | None = None  # a table that was measured: time its methods again, and show it
     seed: int = 0
