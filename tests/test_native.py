@@ -18,6 +18,7 @@ from kronline import native
 from kronline.bench.equal import LIMIT, errors
 from kronline.bench.work import Row
 from kronline.jacobians import Group, UnitH, UnitM
+from kronline.jacobians_sparse import BlockH
 from kronline.traces.kf import Pair, merge
 
 STATUS = native.status()
@@ -73,6 +74,35 @@ def test_the_merge_equals_pure_jax(shape, before):
     with native.use(False):
         want = merged(shape, 4, before)
     close(merged(shape, 4, before), want)
+
+
+# slots, gates, units, slots that are read; units a block, offsets
+SPARSE = [
+    (1, 2, 64, (0,), 16, (0, 1)),
+    (2, 4, 96, (0,), 32, (0, 2)),
+    (2, 3, 12, (1, 0), 3, (0, 1, 3)),
+    (1, 1, 5, (0,), 1, (0, 1)),
+]
+
+
+@kernel
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("shape", SPARSE, ids=str)
+def test_the_merge_of_sparse_weights_equals_pure_jax(shape, before):
+    *dense, size, offsets = shape
+    W, D, E, reads, *rest = parts(tuple(dense), 3)
+    _, r, n, _ = dense
+    W = normal(np.random.default_rng(1), n // size, r, size, len(reads) * len(offsets) * size)
+
+    def lane(W, D, E, pair, feats, delta, c):
+        H = BlockH(W, D, E, reads, offsets)
+        return merge(pair, Group(feats, UnitM(D)), H, c, delta, before=before)
+
+    def run(use):
+        with native.use(use):
+            return jax.jit(jax.vmap(lane, (None,) + (0,) * 6))(W, D, E, *rest)
+
+    close(run(True), run(False))
 
 
 @kernel

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 
 def merge(
-    W: Float[Array, "b n r n"],
+    W: Float[Array, "b n r n"] | Float[Array, "R r B K"],
     D: Float[Array, "q r n"],
     E: Float[Array, "q q n"],
     reads: tuple[int, ...],
@@ -23,12 +23,16 @@ def merge(
     norm: Float[Array, ""],
     *,
     before: bool,
+    offsets: tuple[int, ...] = (),
 ) -> tuple[Array, Array, Array, Array]:
     """KF-RTRL's `merge` (kf.py) in one pass over A, in place: the new u, A, ‖A‖; and δ·A.
 
-    `before`: δ·HA for the old u and A, not δ·A for the new ones.
+    `before`: δ·HA for the old u and A, not δ·A for the new ones. `offsets`: of `BlockH`, whose W it
+    then is.
     """
     r, n = D.shape[-2:]
+    size = W.shape[-2] if offsets else n
+    how = {"offsets": np.array(offsets, np.int64), "size": np.int64(size), "before": before}
 
     def call(W: Array, *lanes: Array) -> Any:
         u, A, norm = lanes[-3:]
@@ -36,9 +40,10 @@ def merge(
         out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (u, A, norm)]
         aliases = {6: 0, 7: 1, 8: 2}
         f = jax.ffi.ffi_call("kronline_merge", [*out, dA], input_output_aliases=aliases)
-        return tuple(f(W, *lanes, reads=np.array(reads, np.int64), before=before))
+        return tuple(f(W, *lanes, reads=np.array(reads, np.int64), **how))
 
-    return _over_lanes(call)(W.reshape(-1, r, n), D, E, feats, delta, c, u, A, norm)
+    W = W.reshape(-1, *W.shape[2:]) if offsets else W.reshape(-1, r, n)
+    return _over_lanes(call)(W, D, E, feats, delta, c, u, A, norm)
 
 
 def rmm(

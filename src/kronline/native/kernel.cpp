@@ -12,6 +12,9 @@
 // The first term exists only for the slots b that the linear maps read; the other columns of H are
 // diagonal. Shapes: q slots, of which b are read; r gates; n units; N = qn, K = bn, C = rn.
 //
+// merge takes sparse weights, too (jacobians_sparse.py's BlockH): units in blocks, of which block i
+// reads blocks i + o only, the same offsets o for all.
+//
 // One work item is one lane (or some columns of one lane, where lanes are few). Written in the
 // compiler's vector extensions: one source for AVX-512, AVX2 and anything else.
 
@@ -141,6 +144,39 @@ INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t s
   }
 }
 
+// `block` with the rows of `right` in runs of `length`, each somewhere else.
+template <typename T, int M, typename Done>
+INLINE void block_of_runs(int64_t runs, int64_t length, const T* left, int64_t step_m,
+                          const T* const* right, Done done) {
+  using L = Lanes<T>;
+  typename L::Vec sum[M][2] = {};
+  for (int64_t run = 0; run < runs; ++run, left += length)
+    for (int64_t k = 0; k < length; ++k) {
+      const T* at = right[run] + k * L::kCols;
+      const auto r0 = load(at), r1 = load(at + L::kWidth);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const T x = left[m * step_m + k];
+        sum[m][0] += x * r0;
+        sum[m][1] += x * r1;
+      }
+    }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) done(m, sum[m][0], sum[m][1]);
+}
+
+template <typename T, int M, typename Done>
+INLINE void blocks_of_runs(int rows, int64_t runs, int64_t length, const T* left, int64_t step_m,
+                           const T* const* right, Done done) {
+  if constexpr (M > 0) {
+    if (rows == M) {
+      block_of_runs<T, M>(runs, length, left, step_m, right, done);
+    } else {
+      blocks_of_runs<T, M - 1>(rows, runs, length, left, step_m, right, done);
+    }
+  }
+}
+
 // Runs work(0), ..., work(items - 1) on the calling thread and on whatever threads are free.
 // A thread begins with the share that it had the last time, which its cache may still hold, and
 // helps with the others' when it is done.
@@ -188,9 +224,12 @@ void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
 struct Shape {
   int64_t lanes, q, b, r, n;
   const int64_t* reads;  // the slot of each read column block
+  int64_t size = 0, count = 0;  // sparse: units a block, and how many blocks are read
+  const int64_t* offsets = nullptr;
   int64_t N() const { return q * n; }
   int64_t K() const { return b * n; }
   int64_t C() const { return r * n; }
+  int64_t met() const { return count ? b * count * size : K(); }  // numbers that a unit reads
   bool read(int64_t slot) const { return std::find(reads, reads + b, slot) != reads + b; }
 };
 
@@ -233,6 +272,22 @@ void build_strips(const Shape& s, const T* W, const T* D, const T* E, T* strips)
     for (int64_t j = from; R < N && j < to; ++j)
       std::memcpy(strips + R * K + j * kRows, columns + (j - from) * N + R, (N - R) * sizeof(T));
   }
+}
+
+// The same for sparse weights: row by row, the numbers that its unit reads. W: (blocks, r, size,
+// met), its last axis by slot, offset and unit; offset 0 comes first.
+template <typename T>
+void build_rows(const Shape& s, const T* W, const T* D, const T* E, T* rows) {
+  const int64_t n = s.n, met = s.met(), B = s.size;
+  for (int64_t a = 0; a < s.q; ++a)
+    for (int64_t i = 0; i < n; ++i, rows += met) {
+      const T *w = W + (i / B * s.r * B + i % B) * met, *d = D + a * s.C() + i;
+      for (int64_t j = 0; j < met; ++j) rows[j] = d[0] * w[j];
+      for (int64_t k = 1; k < s.r; ++k)
+        for (int64_t j = 0; j < met; ++j) rows[j] += d[k * n] * w[k * B * met + j];
+      for (int64_t b = 0; b < s.b; ++b)
+        rows[b * s.count * B + i % B] += E[(a * s.q + s.reads[b]) * n + i];
+    }
 }
 
 template <typename T>
@@ -289,9 +344,9 @@ struct Merge {
       std::fill(dA + from, dA + to, T(0));
       return;
     }
-    T* strips = scratch<T>(0, ceil_div(N, kRows) * kRows * K);
+    T* H = scratch<T>(0, ceil_div(N, kRows) * kRows * s.met());
     T* panel = scratch<T>(1, N * L::kCols);
-    build_strips(s, W, D, E, strips);
+    s.count ? build_rows(s, W, D, E, H) : build_strips(s, W, D, E, H);
     // the columns of H that are diagonal only: one number a row and slot that is not read
     const int64_t unread = s.q - s.b;
     T* diagonals = scratch<T>(2, unread * N);
@@ -315,7 +370,7 @@ struct Merge {
         if (!s.read(b)) pack(b);
 
       Vec square[2] = {}, dot[2] = {};
-      for (int64_t R = 0; R < N; R += kRows) {
+      auto strip = [&](int64_t R, int rows, const T* const* runs) {
         const int64_t first = R % n;
         auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
           const int64_t row = R + m;
@@ -334,10 +389,35 @@ struct Merge {
           dot[1] += delta[row] * v1;
           store_row(A + row * C + c, v0, v1, width);
         };
-        blocks<T, kRows>(std::min<int64_t>(kRows, N - R), K, strips + R * K, 1, kRows, panel, done);
+        if (runs) {
+          blocks_of_runs<T, kRows>(rows, s.b * s.count, s.size, H + R * s.met(), s.met(), runs, done);
+        } else {
+          blocks<T, kRows>(rows, K, H + R * K, 1, kRows, panel, done);
+        }
+      };
+      if (s.count) {
+        sparse(s, panel, strip);
+      } else {
+        for (int64_t R = 0; R < N; R += kRows) strip(R, std::min<int64_t>(kRows, N - R), nullptr);
       }
       store_row(dA + c, dot[0], dot[1], width);
       squares[c / L::kCols] = sum<T>(square[0] + square[1]);
+    }
+  }
+
+  // Strips of rows that lie in one block of units, as even as they can be, with what they read.
+  template <typename Strip>
+  void sparse(const Shape& s, const T* panel, Strip strip) const {
+    const int64_t B = s.size, blocks = s.n / B, rows = ceil_div(B, ceil_div(B, kRows));
+    std::vector<const T*> runs(s.b * s.count);
+    for (int64_t i = 0; i < blocks; ++i) {
+      for (int64_t b = 0; b < s.b; ++b)
+        for (int64_t o = 0; o < s.count; ++o)
+          runs[b * s.count + o] =
+              panel + (b * s.n + (i + s.offsets[o]) % blocks * B) * Lanes<T>::kCols;
+      for (int64_t a = 0; a < s.q; ++a)
+        for (int64_t at = 0; at < B; at += rows)
+          strip(a * s.n + i * B + at, std::min(rows, B - at), runs.data());
     }
   }
 
@@ -754,7 +834,7 @@ T* at(const Any& x, int64_t l, int64_t count) {
 // Lane l's weights: W is one for all lanes, or one for every so many of them.
 template <typename T>
 const T* weight(const Any& W, const Shape& s, int64_t l) {
-  const int64_t count = s.K() * s.C(), weights = W.element_count() / count;
+  const int64_t count = s.met() * s.C(), weights = W.element_count() / count;
   return at<T>(W, l * weights / s.lanes, count);
 }
 
@@ -765,10 +845,12 @@ void in_place(const Any& in, Out out) {
 }
 
 template <typename T>
-ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, bool before, Any W, Any D,
-                 Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
+ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
+                 ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D, Any E,
+                 Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
                  Out norm_out, Out dA) {
-  const Shape s = shape_of(D, reads);
+  Shape s = shape_of(D, reads);
+  s.size = size, s.count = offsets.size(), s.offsets = offsets.begin();
   const int64_t panels = ceil_div(s.C(), Lanes<T>::kCols), m = h.dimensions().back();
   in_place(u, u_out), in_place(A, A_out), in_place(norm_A, norm_out);
 
@@ -908,11 +990,12 @@ ffi::Error by_type(F32 f32, F64 f64, Args... args) {
   return ffi::Error::InvalidArgument("kronline's kernel takes all float32 or all float64");
 }
 
-ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, bool before, Any W,
-                     Any D, Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out,
-                     Out A_out, Out norm_out, Out dA) {
-  return by_type(merge<float>, merge<double>, pool, reads, before, W, D, E, h, delta, c, u, A,
-                 norm_A, u_out, A_out, norm_out, dA);
+ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
+                     ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D,
+                     Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
+                     Out norm_out, Out dA) {
+  return by_type(merge<float>, merge<double>, pool, reads, offsets, size, before, W, D, E, h, delta,
+                 c, u, A, norm_A, u_out, A_out, norm_out, dA);
 }
 
 ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
@@ -937,6 +1020,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge, merge_any,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Attr<ffi::Span<const int64_t>>("offsets")  // none: dense
+                                  .Attr<int64_t>("size")                      // units a block
                                   .Attr<bool>("before")  // d.HA instead of d.A
                                   .Arg<Any>()            // W (lanes, K, r, n) or (1, K, r, n)
                                   .Arg<Any>()            // D (lanes, q, r, n)

@@ -13,6 +13,7 @@ from kronline import native
 from kronline.cells.base import Cell, LinearCell
 from kronline.grads import Grads, outer
 from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
+from kronline.jacobians_sparse import BlockH
 from kronline.lanes import looped
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
@@ -171,7 +172,7 @@ def merge(
     """
     rest = (group, H, c, delta)
     plain = looped(partial(_merge, before=before))
-    if not (isinstance(H, UnitH) and isinstance(group.M, UnitM)):
+    if not (isinstance(H, UnitH | BlockH) and isinstance(group.M, UnitM)):
         return plain(pair, *rest)
     if not native.usable(H.reads, pair, *rest):
         return plain(pair, *rest)
@@ -179,11 +180,17 @@ def merge(
 
 
 def _kernel(
-    pair: Pair, g: Group, H: UnitH, c: Float[Array, ""], delta: Float[Array, " N"], before: bool
+    pair: Pair,
+    g: Group,
+    H: UnitH | BlockH,
+    c: Float[Array, ""],
+    delta: Float[Array, " N"],
+    before: bool,
 ) -> tuple[Pair, Float[Array, "r n"]]:
     """By the native kernel, for unit-wise cells: M is H's own D."""
     parts = (H.W, H.D, H.E, H.reads, g.feats, delta, c)
-    u, A, norm, dA = native.merge(*parts, *pair, before=before)
+    offsets = H.offsets if isinstance(H, BlockH) else ()
+    u, A, norm, dA = native.merge(*parts, *pair, before=before, offsets=offsets)
     return Pair(u, A, norm), dA
 
 
