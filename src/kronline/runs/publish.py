@@ -77,8 +77,8 @@ def write(run: Run, out: Path, points: int) -> Path:
 def thinned(metrics: list[dict[str, Any]], points: int) -> list[dict[str, Any]]:
     """Evenly, with the first and the last one, and all that are rare."""
     often = [m for m in metrics if not any(name in m for name in RARE)]
-    some = np.unique(np.linspace(0, len(often) - 1, points).round().astype(int)) if often else []
-    kept = {id(often[i]) for i in some}
+    some = np.linspace(0, len(often) - 1, points).round().astype(int)
+    kept = {id(often[i]) for i in some if often}
     return [m for m in metrics if id(m) in kept or any(name in m for name in RARE)]
 
 
