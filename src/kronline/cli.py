@@ -15,7 +15,7 @@ import jax
 import tyro
 from rich.console import Console
 
-from kronline import bench, demo, names, native, variance
+from kronline import bench, compare, demo, names, native, variance
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
@@ -110,12 +110,18 @@ ABOUT = """Train recurrent networks online: unbiased gradients, memory that does
 Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
 """
 TRAIN = "Train a network: the paper's copy task, or a language model on any text."
+COMPARE = "Train several estimators on equal terms: equal data, equal compute, and their noise."
 SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
 
 # what is parsed, and what is done with it
 TASKS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
     "train": (TRAIN, {"copy": CopyRun, "text": TextRun}, command.train),
     "sweep": (SWEEP, {"copy": CopySweep, "text": TextSweep}, sweep.main),
+    "compare": (
+        COMPARE,
+        {"copy": compare.CopyCompare, "text": compare.TextCompare},
+        compare.main,
+    ),
 }
 PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "variance": (variance.Variance, variance.main),
@@ -137,7 +143,7 @@ def _commands(argv: Sequence[str]) -> Any:
 
     def configured(verb: str, name: str, cls: type) -> Any:
         words = argv if list(argv[:2]) == [verb, name] else []
-        default: Any = config.start(cls, name, words)
+        default: Any = config.start(cls, getattr(cls, "PRESETS", name), words)
         return Annotated[cls, tyro.conf.subcommand(name, default=default)]
 
     found: list[Any] = []

@@ -10,11 +10,13 @@ from kronline.errors import UsageError
 from kronline.report import details, keys, labels, noise_section, paper, sections
 from kronline.report.findings import Findings
 from kronline.report.html import Html, prose, tag
+from kronline.report.style import Look
 from kronline.runs.folder import Run
 
 # nothing is ever loaded: a browser that knows this refuses to
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 KINDS = ("copy", "text", "variance")
+LINKS = {"copy": ("copy", "Copy task"), "text": ("text", "Text"), "variance": ("noise", "Noise")}
 
 
 def write(runs: Sequence[Run], out: Path) -> Path:
@@ -37,11 +39,25 @@ def page(f: Findings) -> str:
     """The whole page."""
     kinds = [kind for kind in KINDS if any(run.kind == kind for run in f.runs)]
     title = _title(f, kinds)
-    css = (resources.files("kronline.report") / "page.css").read_text(encoding="utf-8")
     make = {"copy": sections.copy, "text": sections.text, "variance": noise_section.section}
     main: list[Html | None] = [details.summary(f, kinds), *(make[kind](f) for kind in kinds)]
     main += [sections.missing([k for k in KINDS if k not in kinds])]
     main += [details.differences(f, kinds), details.runs(f, kinds)]
+    places = [("summary", "In short"), *(LINKS[kind] for kind in kinds)]
+    places += [("differences", "What differs"), ("runs", "The runs")]
+    return document(title, _lead(f), places, main, f.look, f"The paper: {paper.CITATION}.", FOOT)
+
+
+def document(
+    title: str,
+    lead: str,
+    places: Sequence[tuple[str, str]],
+    main: Sequence[Html | None],
+    look: dict[str, Look],
+    *foot: str,
+) -> str:
+    """A page of this kind: its head, its contents, its sections, its foot."""
+    css = (resources.files("kronline.report") / "page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -49,9 +65,17 @@ def page(f: Findings) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("style", Html(css + keys.css(f.look))),
+        tag("style", Html(css + keys.css(look))),
     )
-    body = tag("body", _header(f, kinds, title), tag("main", *main), _footer())
+    header = tag(
+        "header",
+        tag("p", "kronline report", _class="kicker"),
+        tag("h1", title),
+        tag("p", prose(lead), _class="lead"),
+        tag("nav", *(tag("a", name, href=f"#{to}") for to, name in places), aria_label="Contents"),
+    )
+    footer = tag("footer", *(tag("p", f) for f in (*foot, f"Written by kronline {__version__}.")))
+    body = tag("body", header, tag("main", *main), footer)
     return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
@@ -61,45 +85,20 @@ def _title(f: Findings, kinds: Sequence[str]) -> str:
     return "Learning online: " + labels.listed([names[kind] for kind in kinds])
 
 
-def _header(f: Findings, kinds: Sequence[str], title: str) -> Html:
+def _lead(f: Findings) -> str:
     methods = [g.method for g in [*f.copy.shown, *f.text.shown]]
     methods += [s.method for s in [*f.over_time, *f.over_units]]
     dates = sorted({str(run.about.get("started", ""))[:10] for run in f.runs} - {""})
     days = [labels.date(d) for d in dates]
     when = f"of {days[0]}" + (f" to {days[-1]}" if days[1:] else "") if days else ""
-    links = {
-        "copy": ("copy", "Copy task"),
-        "text": ("text", "Text"),
-        "variance": ("noise", "Noise"),
-    }
-    places = [("summary", "In short"), *(links[kind] for kind in kinds)]
-    places += [("differences", "What differs"), ("runs", "The runs")]
-    return tag(
-        "header",
-        tag("p", "kronline report", _class="kicker"),
-        tag("h1", title),
-        tag(
-            "p",
-            prose(
-                f"{labels.listed(list(dict.fromkeys(methods)))}, in "
-                f"{labels.plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL "
-                "reports."
-            ),
-            _class="lead",
-        ),
-        tag("nav", *(tag("a", name, href=f"#{to}") for to, name in places), aria_label="Contents"),
+    return (
+        f"{labels.listed(list(dict.fromkeys(methods)))}, in "
+        f"{labels.plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL reports."
     )
 
 
-def _footer() -> Html:
-    return tag(
-        "footer",
-        tag("p", f"The paper: {paper.CITATION}."),
-        tag(
-            "p",
-            "Curves: the mean over seeds, where one that has finished keeps its last value; the "
-            "shade and ± are the standard deviation of the sample (n − 1). Compute time is that "
-            "of the steps, without compiling; it is as exact as the machine was quiet.",
-        ),
-        tag("p", f"Written by kronline {__version__}."),
-    )
+FOOT = (
+    "Curves: the mean over seeds, where one that has finished keeps its last value; the shade and "
+    "± are the standard deviation of the sample (n − 1). Compute time is that of the steps, "
+    "without compiling; it is as exact as the machine was quiet."
+)

@@ -125,6 +125,53 @@ def monitor(groups: Sequence[Group], name: str, look: Looks) -> Panel:
     return draw
 
 
+def lines(
+    found: Sequence[tuple[str, Curve | None]],
+    look: Looks,
+    axis: Axis,
+    what: str,
+    *,
+    less: bool = False,
+) -> Panel:
+    """Curves that are made already, over steps or seconds; `less` is better, as of bits."""
+
+    def draw(ax: Axes, style: Style) -> None:
+        known = [(label, c) for label, c in found if c is not None and len(c.x)]
+        scale = _time(ax, axis, [c for _, c in known])
+        for label, c in known:
+            _line(ax, c, label, look[label], style, scale)
+        ax.set_ylabel(what)
+        if less:
+            _without_the_first_fall(ax, [c for _, c in known])
+        else:
+            ax.set_ylim(bottom=0)
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+    return draw
+
+
+def bars(
+    values: Sequence[tuple[str, float]], look: Looks, what: str, *, log: bool = False
+) -> Panel:
+    """One number of each, in its colour."""
+
+    def draw(ax: Axes, style: Style) -> None:
+        for i, (label, value) in enumerate(reversed(values)):
+            ax.barh(i, value, color=look[label].colour(style), height=0.62)
+        ax.set_yticks(range(len(values)), [label for label, _ in reversed(values)])
+        for text in ax.get_yticklabels():
+            text.set_parse_math(False)
+        ax.set_xlabel(what)
+        ax.grid(False, axis="y")
+        ax.grid(True, axis="x")
+        if log and all(v > 0 for _, v in values):
+            ax.set_xscale("log")
+        else:
+            ax.set_xlim(min(0.0, *(v for _, v in values)), max(1.0, *(v for _, v in values)))
+
+    return draw
+
+
 # -- parts of a panel ------------------------------------------------------------------------------
 
 

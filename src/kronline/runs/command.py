@@ -58,6 +58,10 @@ def resume(args: Resume) -> int:
         from kronline.runs import sweep  # noqa: PLC0415  which is made of runs
 
         return sweep.resume(args.run, as_json=args.json)
+    if (args.run / "compare.toml").is_file():
+        from kronline import compare  # noqa: PLC0415
+
+        return compare.resume(args.run, as_json=args.json)
     run = folder.read(args.run)
     if run.kind == "variance":
         from kronline import variance  # noqa: PLC0415

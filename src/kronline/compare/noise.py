@@ -1,0 +1,155 @@
+"""The gradient of the same losses by every estimator, in networks that were trained."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kronline import names
+from kronline.learner import Learner
+from kronline.online import Model, Params
+from kronline.progress import Tracker
+from kronline.report.groups import number
+from kronline.runs import command, folder
+from kronline.runs.loop import Stop
+from kronline.runs.settings import Experiment
+from kronline.tasks.copy import Copy
+from kronline.variance import exact
+from kronline.variance.measure import measure
+from kronline.variance.plan import STILL
+from kronline.variance.stream import Stream, stream
+
+FILE = "noise.jsonl"
+SETTLED = 100  # steps after which noise has settled
+APART = 20  # steps between places of a text
+
+
+class Network(NamedTuple):
+    """A trained network, and what it is looked at with."""
+
+    name: str  # of its run
+    learner: Learner
+    params: Params
+    data: Stream
+    times: tuple[int, ...]
+
+
+def network(path: Path, places: int, loss_steps: int, longest: int) -> Network:
+    """Of a finished run.
+
+    Args:
+        path: of the run.
+        places: how many times are looked at.
+        loss_steps: how many losses before each.
+        longest: steps of the longest segment, which has to be read to its end.
+    """
+    exp, params, _ = command.load(path)
+    if isinstance(exp.task, Copy):
+        T = number(folder.read(path), "T") or 1
+        data, times = _strings(exp.task, int(T), places, loss_steps, longest)
+    else:
+        data, times = _characters(exp, places, loss_steps, longest)
+    return Network(path.name, exp.learner, params, data, times)
+
+
+def _strings(
+    task: Copy, T: int, places: int, loss_steps: int, longest: int
+) -> tuple[Stream, tuple[int, ...]]:
+    """Strings as long as those that it is trained on by now; the losses that end them."""
+    each = int(task.total(T))
+    steps = SETTLED + (places + 2) * each + longest + loss_steps
+    state = task.init(jax.random.key(0), 1)._replace(T=jnp.int32(T))
+    _, seg = task.batch(state, (), steps)
+    data = Stream(*(a[:, 0] for a in seg))
+    ends = np.flatnonzero(np.asarray(data.reset)[: steps - longest])
+    return data, tuple(ends[ends >= max(loss_steps, SETTLED // 2)][:places].tolist())
+
+
+def _characters(
+    exp: Experiment, places: int, loss_steps: int, longest: int
+) -> tuple[Stream, tuple[int, ...]]:
+    """The beginning of the text; the places lie at many offsets to a segment."""
+    assert exp.corpus is not None
+    apart = max(APART, loss_steps) + 1
+    times = [max(SETTLED, loss_steps) + apart * i for i in range(places)]
+    data = stream(exp.corpus.train[: times[-1] + longest + 1])
+    return data, tuple(t for t in times if t + longest <= len(data.x))
+
+
+def measured(
+    path: Path,
+    runs: Sequence[Path],
+    estimators: Sequence[str],
+    stop: Stop,
+    *,
+    places: int,
+    loss_steps: int,
+    draws: int,
+) -> list[dict[str, Any]]:
+    """Every estimator in every network, a line each; what was measured before is kept.
+
+    One that takes the whole run as its segment is exact, and left out.
+    """
+    done = {(m["estimator"], m["network"]): m for m in folder.lines(path / FILE)}
+    made = {e: names.parse(e, names.ESTIMATORS, "estimator") for e in estimators}
+    made = {e: x for e, x in made.items() if x.span is not None}
+    todo = [(e, run) for e in made for run in runs]  # programs differ in the estimator alone
+    longest = max((x.span for x in made.values()), default=1)
+    networks = {run: network(run, places, loss_steps, longest) for run in runs}
+    file = folder.Lines(path / FILE, _whole(path / FILE))
+    with Tracker({"noise": max(1, len(todo))}) as tracker:
+        for e, run in todo:
+            if stop.signal:
+                break
+            if (e, run.name) not in done:
+                found = _found(networks[run], made[e], draws, loss_steps)
+                line = {"estimator": e, "network": run.name, **found}
+                file.append(line)
+                done[e, run.name] = line
+            tracker.update("noise", 1, f"{e} in {run.name}")
+    file.close()
+    wanted = {(e, run.name) for e, run in todo}
+    return [line for key, line in done.items() if key in wanted]
+
+
+def _whole(path: Path) -> int:
+    """Bytes of the lines that are whole."""
+    return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+
+
+def _found(net: Network, estimator: Any, draws: int, loss_steps: int) -> dict[str, Any]:
+    learner = replace(net.learner, estimator=estimator, optimiser=STILL)
+    true = exact.gradients(
+        Model(learner.cell, learner.readout), net.params, net.data, net.times, loss_steps
+    )
+    key = jax.random.key(0)
+    parts = (learner, net.params, net.data, net.times, true, key, draws)
+    found = measure(*parts, loss_steps=loss_steps, blocks=False)
+    return {
+        "cosine": np.round(found.cosine.astype(float), 5).tolist(),
+        "error": [float(f"{e:.6g}") for e in found.error.mean(1)],
+        "size": [float(f"{s:.6g}") for s in found.size],
+    }
+
+
+def summary(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By estimator, over all networks and places: variance and cosine, as in the noise table.
+
+    Networks count alike, however large their gradients are.
+    """
+    out = {}
+    for e, some in itertools.groupby(sorted(lines, key=_by), key=_by):
+        own = list(some)
+        variance = [np.dot(m["error"], m["size"]) / np.sum(m["size"]) for m in own]
+        cosine = [np.mean(m["cosine"]) for m in own]
+        out[e] = {"variance": float(np.mean(variance)), "cosine": float(np.mean(cosine))}
+    return out
+
+
+def _by(line: dict[str, Any]) -> str:
+    return str(line["estimator"])
