@@ -238,6 +238,12 @@ def test_a_monitored_run_goes_on_bit_for_bit(kind, unbroken, book, tmp_path, cap
     assert "The noise of gradients while learning" in page
     assert "row_norm(0.5) + activation(1e-3) + noise(0.1)" in page
     assert "unregularised" in page
+    plot = ["plot", first, watched, "--out", tmp_path / "a.png", "--over"]
+    assert command(*plot, "regulariser") == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    assert command(*plot, "hidden") == 2
+    assert "several values in these runs, got 'hidden' with 8" in capsys.readouterr().err
 
 
 def test_one_lane_and_no_formula(tmp_path):

@@ -363,34 +363,33 @@ class Learner:
     ) -> tuple[State, Params, Seen, Spread | None]:
         """One segment of all lanes: the mean gradient a step, what was seen, and how lanes differ.
 
-        What `monitor` looks at is the gradient with all penalties.
+        How they differ is of the estimator's gradient: without what regularisers add to it.
         """
         k = seg.reset.shape[1]
 
-        def lane(params: Params, lane: Any) -> tuple[Any, Params]:
+        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
             s, memory, grads, seen = self.estimator.segment(self._model, params, *lane)
-            grads = grads._replace(cell=self._regularised(params, lane, grads.cell))
             norm2 = self._norm2(grads.cell) / k**2 if monitor else None
-            return (s, memory, seen, norm2), grads
+            return (s, memory, seen, norm2), (grads, self._penalties(params, lane))
 
         lanes = (state.s, state.memory, seg, noise)
         run = over_lanes(lane, self.layout, average=average)
-        (s, memory, seen, norm2), grads = run(state.params, lanes)
+        (s, memory, seen, norm2), (grads, more) = run(state.params, lanes)
         grads = jax.tree.map(lambda g: g / k, grads)
         project = self.cell.project if average else jax.vmap(self.cell.project)
         grads = grads._replace(cell=project(grads.cell))
         apart = spread(norm2.mean(), grads.cell, norm2.size) if monitor else None
+        for g in more:
+            grads = grads._replace(cell=jax.tree.map(jnp.add, grads.cell, project(g)))
         return state._replace(s=s, memory=memory), grads, seen, apart
 
-    def _regularised(self, params: Params, lane: Any, grads: Any) -> Any:
-        """The cell's gradient of one lane's segment, and what regularisers add to it."""
+    def _penalties(self, params: Params, lane: Any) -> list[Any]:
+        """What regularisers add to the cell's gradient a step, of one lane's segment."""
         s, memory, seg, _ = lane
-        k, x = seg.reset.shape[0], jax.tree.map(lambda a: a[0], seg.x)
-        for r in self.regularisers:
-            now = (self._model, params, s, memory, x, seg.reset[0])
-            more = r.gradient(self.estimator, *now)
-            grads = grads if more is None else gr.add(grads, gr.scaled(more, k))
-        return grads
+        x = jax.tree.map(lambda a: a[0], seg.x)
+        now = (self._model, params, s, memory, x, seg.reset[0])
+        found = [r.gradient(self.estimator, *now) for r in self.regularisers]
+        return [g for g in found if g is not None]
 
     def _norm2(self, grads: Any) -> Float[Array, ""]:
         """`‖g‖²` of the cell's gradient of one lane, for the weights that exist."""

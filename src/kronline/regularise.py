@@ -169,8 +169,8 @@ class NoisePenalty(Regulariser):
 
     Its gradient is that of v alone, `weight · ∂v/(v + ‖HG' + F‖²)`: state, trace and the mean's
     square are held fixed, so it tells how this step's weights make this step's noise. Evaluated at
-    the first step of every segment. In pure JAX: H·A, its derivative and the mean's square are
-    three products where KF-RTRL has one.
+    the first step of every segment. In pure JAX, which the kernel's speed is lost with: with 64
+    units and 8 lanes a step takes some 20 times as long.
     """
 
     weight: float

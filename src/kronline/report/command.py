@@ -38,12 +38,14 @@ class Plot:
     Try:
         kronline plot runs/sweep --out copy.pdf
         kronline plot runs/sweep --x seconds --width 3.3 --out copy.png
+        kronline plot runs/sweep --over regulariser --out regularisers.png
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
     out: Path = Path("plot.png")  # .png, .svg or .pdf
     x: Literal["steps", "seconds"] = "steps"  # over data time, or over compute time
     width: float | None = None  # inches; 3.3 is a column, 6.8 a page (default: 3.4 a panel)
+    over: str | None = None  # instead of curves, what came of each value of this setting
 
 
 def main(args: Report | Plot) -> int:
@@ -67,7 +69,7 @@ def report(args: Report) -> int:
 
 def plot(args: Plot) -> int:
     """Draw, and say where it is."""
-    from kronline.report import figures  # noqa: PLC0415  matplotlib takes a second
+    from kronline.report import figures, groups, over  # noqa: PLC0415  matplotlib takes a second
     from kronline.report.findings import Findings  # noqa: PLC0415
 
     kinds = (".png", ".svg", ".pdf")
@@ -78,6 +80,13 @@ def plot(args: Plot) -> int:
     if args.width is not None and not 1 <= args.width <= 40:
         raise UsageError(f"width must be between 1 and 40 inches, got {args.width}")
     runs = folder.find(_given(args.runs))
+    if args.over is not None:
+        kinds_ = sorted({run.kind for run in runs})
+        if kinds_ not in (["copy"], ["text"]):
+            raise UsageError(f"over needs runs of copy or of text, got {' and '.join(kinds_)}")
+        over.draw(groups.grouped(runs, kinds_[0]), args.over, args.out, args.width or 6.8)
+        print(f"{args.out}: {len(runs)} runs over {args.over}")
+        return 0
     panels = figures.panels_of(Findings.of(runs), args.x)
     if not panels:
         raise UsageError(

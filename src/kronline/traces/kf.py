@@ -115,14 +115,29 @@ class KF(Trace):
 
     def variance(self, memory: dict[str, Pair], lin: Lin) -> Float[Array, ""]:
         """`2(‖u‖‖ĥ‖‖HA‖‖D‖ + ⟨u,ĥ⟩⟨HA,D⟩)`, summed over the weights."""
-        assert isinstance(lin, Kronecker)
         total = jnp.zeros(())
-        for name, g in lin.groups.items():
-            u, HA = memory[name].u, lin.H.mm(memory[name].A)
-            parts = (jnp.sum(u**2), jnp.sum(g.feats**2), jnp.sum(HA**2), g.M.norm2())
-            norms = jnp.prod(jnp.stack([safe_sqrt(a) for a in parts]))
-            total = total + 2 * (norms + jnp.dot(u, g.feats) * g.M.inner(HA))
+        for old, new, both in _sizes(memory, lin):
+            total = total + 2 * (safe_sqrt(old) * safe_sqrt(new) + both)
         return total
+
+    def mean2(self, memory: dict[str, Pair], lin: Lin) -> Float[Array, ""]:
+        """`‖u‖²‖HA‖² + ‖ĥ‖²‖D‖² + 2⟨u,ĥ⟩⟨HA,D⟩`, summed over the weights."""
+        total = jnp.zeros(())
+        for old, new, both in _sizes(memory, lin):
+            total = total + old + new + 2 * both
+        return total
+
+
+def _sizes(memory: dict[str, Pair], lin: Lin) -> list[tuple[Array, Array, Array]]:
+    """`‖u⊗HA‖², ‖ĥ⊗D‖², ⟨u⊗HA, ĥ⊗D⟩` of each weight; nothing after a reset, whatever A holds."""
+    assert isinstance(lin, Kronecker)
+    found = []
+    for name, g in lin.groups.items():
+        u = memory[name].u
+        HA = lin.H.mm(jnp.where(jnp.any(u != 0), memory[name].A, 0))
+        old, new = jnp.sum(u**2) * jnp.sum(HA**2), jnp.sum(g.feats**2) * g.M.norm2()
+        found.append((old, new, jnp.dot(u, g.feats) * g.M.inner(HA)))
+    return found
 
 
 def needs_linear_maps(cell: Cell) -> None:
