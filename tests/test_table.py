@@ -138,7 +138,7 @@ def test_a_table_has_all_methods_and_networks(finished, capsys):
         assert rtrl[network]["variance"] < 1e-6 < kf[network]["variance"]
         assert kf[network]["estimates"] == 12
     assert shown["about"]["machine"] and shown["config"]["loss_steps"] == 2
-    lines = (finished / "table.md").read_text().splitlines()
+    lines = [x for x in (finished / "table.md").read_text().splitlines() if x.startswith("|")]
     assert len(lines) == 5 and lines[2].startswith("| KF-RTRL |")
 
 
@@ -158,6 +158,11 @@ def test_costs_can_be_measured_again(finished, monkeypatch, capsys):
     assert "KF-TBPTT-4" in capsys.readouterr().out
     assert (finished / steady.COST).exists()
     assert (finished / "metrics.jsonl").read_bytes() == before
+    rows = (finished / "table.md").read_text()
+    (finished / "metrics.jsonl").rename(finished / "elsewhere")  # as it is kept in results/
+    assert continue_(finished) == 0
+    assert (finished / "table.md").read_text() == rows
+    (finished / "elsewhere").rename(finished / "metrics.jsonl")
     with pytest.raises(UsageError, match="is no table"):
         main(Variance(retime=finished / "trained"))
 

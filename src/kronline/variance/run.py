@@ -254,8 +254,8 @@ def _finished(path: Path, as_json: bool) -> int:
 
 def _steady(run: folder.Run, as_json: bool) -> int:
     """The table, also as Markdown in the run's folder."""
-    found = steady.rows(run.metrics, run.path)
-    disk.write(run.path / "table.md", steady.markdown(found))
+    found = steady.rows(run)
+    disk.write(run.path / "table.md", steady.markdown(found, run))
     if as_json:
         about = {k: run.about[k] for k in ("version", "commit", "machine", "started")}
         kept = {"run": str(run.path), "state": run.status["state"], "about": about}

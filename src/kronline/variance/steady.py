@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from kronline import disk
+from kronline import disk, machine
 from kronline.progress import Tracker
 from kronline.report import labels
+from kronline.runs.folder import Run
 from kronline.variance.cost import UNITS, costs
 from kronline.variance.plan import Plan
 
-COST = "cost.json"
+TABLE, COST = "table.json", "cost.json"
 BASE = "kf_rtrl"  # whose step is the unit of cost
 NETWORKS = {False: "untrained", True: "trained"}
 
@@ -54,13 +55,20 @@ def time_all(path: Path, plan: Plan) -> None:
     learners = {e: plan.learners[e, plan.units[0].n] for e in s.estimators}
     with Tracker({"timing": len(learners) * UNITS}) as tracker:
         found = costs(learners, s.lanes, lambda name, by: tracker.update("timing", by, name))
-    disk.write(path / COST, json.dumps({e: c._asdict() for e, c in found.items()}, indent=1) + "\n")
+    about = {"commit": machine.commit(), "machine": machine.describe()}
+    methods = {e: c._asdict() for e, c in found.items()}
+    disk.write(path / COST, json.dumps({"about": about, "methods": methods}, indent=1) + "\n")
 
 
-def rows(metrics: Iterable[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """What was measured, and beside it time and flops as multiples of KF-RTRL's."""
-    file = path / COST
-    cost = json.loads(file.read_text()) if file.is_file() else {}
+def rows(run: Run) -> list[dict[str, Any]]:
+    """What was measured, and beside it time and flops as multiples of KF-RTRL's.
+
+    What was measured is kept in a small file, too, which serves where the metrics are not at hand.
+    """
+    file = run.path / TABLE
+    found = measured(run.metrics) or json.loads(file.read_text())
+    disk.write(file, json.dumps(found, indent=1) + "\n")
+    cost = _timed(run).get("methods", {})
     base = cost.get(BASE, {})
 
     def beside(estimator: str) -> dict[str, Any]:
@@ -70,7 +78,12 @@ def rows(metrics: Iterable[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
             for name, key in (("time", "seconds"), ("flops", "flops"))
         } | {"us_per_step": 1e6 * own["seconds"] if own else None}
 
-    return [row | beside(row["estimator"]) for row in measured(metrics)]
+    return [row | beside(row["estimator"]) for row in found]
+
+
+def _timed(run: Run) -> dict[str, Any]:
+    file = run.path / COST
+    return dict(json.loads(file.read_text())) if file.is_file() else {}
 
 
 HEAD = ("method", "variance", "cosine", "variance, trained", "cosine, trained", "time", "flops")
@@ -95,7 +108,29 @@ def table(found: Sequence[dict[str, Any]], loss_steps: int) -> Table:
     return out
 
 
-def markdown(found: Sequence[dict[str, Any]]) -> str:
-    """For a document."""
+def markdown(found: Sequence[dict[str, Any]], run: Run) -> str:
+    """For a document: how it was made, and the table."""
+    c, timed = run.config, _timed(run).get("about", {})
+    text = run.about.get("data", {}).get("name", "a text")
+    said = (
+        f"{c['cell']}, n = {c['hidden']}, reading {text}. Variance: "
+        f"E|estimate − exact|² / E|exact|², of the gradient of the same {c['loss_steps']} losses "
+        "for all, with respect to the cell's parameters; of a biased method, its bias is in it. "
+        "Cosine: of single estimates. Losses lie at all places of a segment equally often, after "
+        f"{c['steps']} to {c['characters']} steps. {c['networks']} untrained networks; one that "
+        f"was trained for {c['train_steps']:,} steps by TBPTT-25; {c['draws']} draws each. Time "
+        f"and flops: of a whole training step of {c['lanes']} lanes, KF-RTRL's is 1; the fastest "
+        "of several rounds, all methods in turn."
+    )
+    where = f"Measured at commit {_at(run.about)}; timed at commit {_at(timed)}. Seed {c['seed']}."
     lines = [HEAD, ["---", *["---:"] * (len(HEAD) - 1)], *map(cells, found)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    command = "kronline variance --preset table --out FOLDER   # the time alone: --retime FOLDER"
+    return f"# The noise of all methods\n\n```sh\n{command}\n```\n\n{said}\n\n{where}\n\n{rows}"
+
+
+def _at(about: dict[str, Any]) -> str:
+    m, commit = about.get("machine", {}), str(about.get("commit") or "unknown")
+    changed = " with changes" if commit.endswith("+") else ""
+    cores = labels.plural(int(m.get("cores") or 0), "core")
+    return f"{commit[:10].rstrip('+')}{changed}, on {cores} of {m.get('cpu')}, {m.get('path')}"
