@@ -11,6 +11,8 @@ import pytest
 import kronline as kl
 from kronline.errors import UsageError
 from kronline.online import Model
+from kronline.report.command import Report
+from kronline.report.command import main as main_report
 from kronline.runs import config, folder
 from kronline.variance import Variance, continue_, cost, exact, main, measure, steady
 from kronline.variance import plan as plans
@@ -176,6 +178,13 @@ def test_a_table_that_was_interrupted_ends_the_same(finished, tmp_path, monkeypa
     folder.set_status(tmp_path, "running", step=1, steps=6)
     assert continue_(tmp_path) == 0  # the network is trained anew: the same one
     assert (tmp_path / folder.METRICS).read_bytes() == want
+
+
+def test_a_report_shows_the_table(finished, tmp_path):
+    assert main_report(Report((finished,), tmp_path / "report.html")) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "3 methods side by side" in text
+    assert "KF-TBPTT-4, 1 pair" in text and "All methods, n = 3" in text
 
 
 def test_the_preset_has_what_was_asked_for():

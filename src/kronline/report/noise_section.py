@@ -7,6 +7,8 @@ from kronline.report.html import Html, join, table, tag
 from kronline.report.keys import named
 from kronline.report.noise import Series
 from kronline.report.panels import Panel
+from kronline.runs.folder import Run
+from kronline.variance import steady
 
 
 def section(f: Findings) -> Html:
@@ -28,16 +30,31 @@ def section(f: Findings) -> Html:
         parts.append(_time_table(f))
     if f.over_units:
         parts += [_units_table(f, "cosine"), _units_table(f, "error")]
+    beside = [_all_methods(run) for g in f.noise for run in g.runs]
     intro = (
         "KF-RTRL and UORO give the right gradient on average, with noise. How much of an estimate "
         "points the right way, and does the noise grow: with time, with the size of the network?"
     )
-    body: list[Html | None] = [tag("p", intro), sections.figure(panels, caption), *parts]
+    body: list[Html | None] = [tag("p", intro), sections.figure(panels, caption), *parts, *beside]
     if not panels:
-        body = [tag("p", "Nothing is measured yet.")]
+        body = [tag("p", intro), *beside] if any(beside) else [tag("p", "Nothing is measured yet.")]
     return sections.section(
         "Figure 3", "The noise of gradients", "noise", *body, sections.notes(f.noise)
     )
+
+
+def _all_methods(run: Run) -> Html | None:
+    """`kronline variance --preset table`."""
+    found = steady.rows(run)
+    if not found:
+        return None
+    losses, n = run.config.get("loss_steps"), run.config.get("hidden")
+    caption = (
+        f"All methods, n = {n}: variance and cosine of estimates of the gradient of {losses} "
+        "losses, in untrained networks and in a trained one; time and flops of a step, KF-RTRL's "
+        "is 1"
+    )
+    return table(caption, steady.HEAD, [steady.cells(row) for row in found])
 
 
 def _time_table(f: Findings) -> Html:

@@ -214,7 +214,9 @@ def noise_summary(f: Findings) -> Summary:
         where = f"after {span[0]:,} to {span[1]:,} steps"
         more.insert(0, noise_time(f.over_time))
     if not more:
-        return Summary(title, "Nothing is measured yet.", "")
+        seen = {m["estimator"] for run in f.runs for m in run.metrics if "trained" in m}
+        tables = f"{labels.plural(len(seen), 'method')} side by side, in a table below."
+        return Summary(title, tables if seen else "Nothing is measured yet.", "")
     parts = [f"{label} {cosine:.2f}" for label, cosine in at.items() if cosine is not None]
     head = f"The cosine between estimate and exact gradient, {where}: {labels.listed(parts)}."
     return Summary(title, head, " ".join(more))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from kronline import disk, machine
+from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.progress import Tracker, wide
@@ -255,7 +255,7 @@ def _finished(path: Path, as_json: bool) -> int:
 def _steady(run: folder.Run, as_json: bool) -> int:
     """The table, also as Markdown in the run's folder."""
     found = steady.rows(run)
-    disk.write(run.path / "table.md", steady.markdown(found, run))
+    steady.keep(run, found)
     if as_json:
         about = {k: run.about[k] for k in ("version", "commit", "machine", "started")}
         kept = {"run": str(run.path), "state": run.status["state"], "about": about}

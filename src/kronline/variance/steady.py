@@ -61,13 +61,11 @@ def time_all(path: Path, plan: Plan) -> None:
 
 
 def rows(run: Run) -> list[dict[str, Any]]:
-    """What was measured, and beside it time and flops as multiples of KF-RTRL's.
-
-    What was measured is kept in a small file, too, which serves where the metrics are not at hand.
-    """
+    """What was measured, and beside it time and flops as multiples of KF-RTRL's."""
     file = run.path / TABLE
-    found = measured(run.metrics) or json.loads(file.read_text())
-    disk.write(file, json.dumps(found, indent=1) + "\n")
+    found = measured(run.metrics)
+    if not found and file.is_file():  # the metrics are not at hand
+        found = json.loads(file.read_text())
     cost = _timed(run).get("methods", {})
     base = cost.get(BASE, {})
 
@@ -79,6 +77,13 @@ def rows(run: Run) -> list[dict[str, Any]]:
         } | {"us_per_step": 1e6 * own["seconds"] if own else None}
 
     return [row | beside(row["estimator"]) for row in found]
+
+
+def keep(run: Run, found: Sequence[dict[str, Any]]) -> None:
+    """In two small files: a document, and what was measured, for when metrics are not at hand."""
+    disk.write(run.path / "table.md", markdown(found, run))
+    if lines := measured(run.metrics):
+        disk.write(run.path / TABLE, json.dumps(lines, indent=1) + "\n")
 
 
 def _timed(run: Run) -> dict[str, Any]:
