@@ -29,38 +29,47 @@ SETTLED = 100  # steps after which noise has settled
 APART = 20  # steps between places of a text
 
 
-class Network(NamedTuple):
-    """A trained network, and what it is looked at with."""
+class Look(NamedTuple):
+    """What all networks are looked at with."""
 
-    name: str  # of its run
-    learner: Learner
-    params: Params
     data: Stream
     times: tuple[int, ...]
+    loss_steps: int
+    draws: int
 
 
-def network(path: Path, places: int, loss_steps: int, longest: int) -> Network:
-    """Of a finished run.
+class Network(NamedTuple):
+    """A trained one, and its exact gradients."""
 
-    Args:
-        path: of the run.
-        places: how many times are looked at.
-        loss_steps: how many losses before each.
-        longest: steps of the longest segment, which has to be read to its end.
-    """
+    learner: Learner
+    params: Params
+    exact: Any
+
+
+def network(path: Path, look: Look) -> Network:
+    """Of a finished run."""
     exp, params, _ = command.load(path)
+    model = Model(exp.learner.cell, exp.learner.readout)
+    true = exact.gradients(model, params, look.data, look.times, look.loss_steps)
+    return Network(exp.learner, params, true)
+
+
+def chosen(runs: Sequence[Path], places: int, loss_steps: int, draws: int, longest: int) -> Look:
+    """The same for all networks; `longest`: a segment, which has to be read to its end."""
+    exp = command.load(runs[0])[0]
     if isinstance(exp.task, Copy):
-        T = number(folder.read(path), "T") or 1
-        data, times = _strings(exp.task, int(T), places, loss_steps, longest)
+        reached = [number(folder.read(run), "T") or 1 for run in runs]
+        T = int(np.median(reached))
+        data, times = _strings(exp.task, T, places, loss_steps, longest)
     else:
         data, times = _characters(exp, places, loss_steps, longest)
-    return Network(path.name, exp.learner, params, data, times)
+    return Look(data, times, loss_steps, draws)
 
 
 def _strings(
     task: Copy, T: int, places: int, loss_steps: int, longest: int
 ) -> tuple[Stream, tuple[int, ...]]:
-    """Strings as long as those that it is trained on by now; the losses that end them."""
+    """Strings as long as those that the networks are trained on by now; the losses at their end."""
     each = int(task.total(T))
     steps = SETTLED + (places + 2) * each + longest + loss_steps
     state = task.init(jax.random.key(0), 1)._replace(T=jnp.int32(T))
@@ -99,15 +108,18 @@ def measured(
     made = {e: names.parse(e, names.ESTIMATORS, "estimator") for e in estimators}
     made = {e: x for e, x in made.items() if x.span is not None}
     todo = [(e, run) for e in made for run in runs]  # programs differ in the estimator alone
-    longest = max((x.span for x in made.values()), default=1)
-    networks = {run: network(run, places, loss_steps, longest) for run in runs}
+    if not todo:
+        return []
+    longest = max(x.span for x in made.values())
+    look = chosen(runs, places, loss_steps, draws, longest)
+    networks = {run: network(run, look) for run in runs}
     file = folder.Lines(path / FILE, _whole(path / FILE))
-    with Tracker({"noise": max(1, len(todo))}) as tracker:
+    with Tracker({"noise": len(todo)}) as tracker:
         for e, run in todo:
             if stop.signal:
                 break
             if (e, run.name) not in done:
-                found = _found(networks[run], made[e], draws, loss_steps)
+                found = _found(networks[run], made[e], look)
                 line = {"estimator": e, "network": run.name, **found}
                 file.append(line)
                 done[e, run.name] = line
@@ -122,14 +134,10 @@ def _whole(path: Path) -> int:
     return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
 
 
-def _found(net: Network, estimator: Any, draws: int, loss_steps: int) -> dict[str, Any]:
+def _found(net: Network, estimator: Any, look: Look) -> dict[str, Any]:
     learner = replace(net.learner, estimator=estimator, optimiser=STILL)
-    true = exact.gradients(
-        Model(learner.cell, learner.readout), net.params, net.data, net.times, loss_steps
-    )
-    key = jax.random.key(0)
-    parts = (learner, net.params, net.data, net.times, true, key, draws)
-    found = measure(*parts, loss_steps=loss_steps, blocks=False)
+    parts = (learner, net.params, look.data, look.times, net.exact, jax.random.key(0), look.draws)
+    found = measure(*parts, loss_steps=look.loss_steps, blocks=False)
     return {
         "cosine": np.round(found.cosine.astype(float), 5).tolist(),
         "error": [float(f"{e:.6g}") for e in found.error.mean(1)],

@@ -78,12 +78,14 @@ def _learning(r: Result) -> Html:
         "compute: steps times what one step takes, all timed in turn in one session.",
     )
     score = {"copy": "T", "text": "bits/char"}[r.kind]
-    head = ("method", f"{score}, equal data", f"{score}, equal compute", "steps", "rate", "seeds")
+    end = {"copy": "solved length at the end", "text": "test bits/char"}[r.kind]
+    scores = (f"{score}, equal data", f"{score}, equal compute", end)
+    head = ("method", *scores, "steps", "rate", "seeds")
     digits = {"copy": "{:g}", "text": "{:.3f}"}[r.kind]
     rows = [
         [
             _key(r, row),
-            *(_shown(n[name], digits) for name in ("data", "compute")),
+            *(_shown(n[name], digits) for name in ("data", "compute", "end")),
             *(f"{n['steps']:,}", labels.value("rate", n["rate"]), len(n["seeds"])),
         ]
         for row, n in zip(r.rows, r.numbers()["rows"], strict=True)

@@ -121,6 +121,7 @@ def _numbers(r: Row, base: Row, kind: str) -> dict[str, Any]:
         "seeds": g.seeds,
         "data": last(r.over_data),
         "compute": last(r.over_compute),
+        "end": _end(g, "solved" if kind == "copy" else "test"),
         "steps": max(int(run.status.get("steps", 0)) for run in g.runs),
         "us_per_step": 1e6 * r.seconds,
         "time": r.seconds / base.seconds,
@@ -128,3 +129,9 @@ def _numbers(r: Row, base: Row, kind: str) -> dict[str, Any]:
         "variance": r.noise.get("variance"),
         "cosine": r.noise.get("cosine"),
     }
+
+
+def _end(g: Group, name: str) -> float | None:
+    """What a run tests when it has ended."""
+    stat = g.stat(name)
+    return None if stat is None else stat.mean
