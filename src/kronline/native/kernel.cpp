@@ -25,6 +25,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 #if defined(__SSE__)
 #include <immintrin.h>
@@ -131,23 +132,51 @@ INLINE void block(int64_t K, const T* left, int64_t step_m, int64_t step_k, cons
   for (int m = 0; m < M; ++m) done(m, sum[m][0], sum[m][1]);
 }
 
-// The same for the rows that are left over, fewer than kRows.
-template <typename T, int M, typename Done>
-INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t step_k,
-                   const T* right, Done done) {
-  if constexpr (M > 0) {
-    if (rows == M) {
-      block<T, M>(K, left, step_m, step_k, right, done);
+// Its sums, written down: for fewer rows than kRows, compiled once for all that call it.
+template <typename T, int M>
+__attribute__((noinline)) void block_into(int64_t K, const T* left, int64_t step_m, int64_t step_k,
+                                          const T* right, T* out) {
+  using L = Lanes<T>;
+  block<T, M>(K, left, step_m, step_k, right, [&](int m, auto v0, auto v1) {
+    store_row(out + m * L::kCols, v0, v1, L::kCols);
+  });
+}
+
+// f(constant) for the constant that equals rows, 1 to Most.
+template <int Most, typename F>
+INLINE void with_constant(int rows, F f) {
+  if constexpr (Most > 0) {
+    if (rows == Most) {
+      f(std::integral_constant<int, Most>());
     } else {
-      blocks<T, M - 1>(rows, K, left, step_m, step_k, right, done);
+      with_constant<Most - 1>(rows, f);
     }
   }
 }
 
+template <typename T, typename Done>
+INLINE void each_row(int rows, const T* from, Done done) {
+  using L = Lanes<T>;
+  for (int m = 0; m < rows; ++m)
+    done(m, load(from + m * L::kCols), load(from + m * L::kCols + L::kWidth));
+}
+
+// `block` for any number of rows up to kRows.
+template <typename T, typename Done>
+INLINE void blocks(int rows, int64_t K, const T* left, int64_t step_m, int64_t step_k,
+                   const T* right, Done done) {
+  if (rows == kRows) return block<T, kRows>(K, left, step_m, step_k, right, done);
+  T out[kRows * Lanes<T>::kCols];
+  with_constant<kRows - 1>(rows, [&](auto M) {
+    block_into<T, decltype(M)::value>(K, left, step_m, step_k, right, out);
+  });
+  each_row(rows, out, done);
+}
+
 // `block` with the rows of `right` in runs of `length`, each somewhere else.
-template <typename T, int M, typename Done>
-INLINE void block_of_runs(int64_t runs, int64_t length, const T* left, int64_t step_m,
-                          const T* const* right, Done done) {
+template <typename T, int M>
+__attribute__((noinline)) void runs_into(int64_t runs, int64_t length, const T* left,
+                                         int64_t step_m, const T* const* right, T* out) {
   using L = Lanes<T>;
   typename L::Vec sum[M][2] = {};
   for (int64_t run = 0; run < runs; ++run, left += length)
@@ -162,19 +191,17 @@ INLINE void block_of_runs(int64_t runs, int64_t length, const T* left, int64_t s
       }
     }
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) done(m, sum[m][0], sum[m][1]);
+  for (int m = 0; m < M; ++m) store_row(out + m * L::kCols, sum[m][0], sum[m][1], L::kCols);
 }
 
-template <typename T, int M, typename Done>
+template <typename T, typename Done>
 INLINE void blocks_of_runs(int rows, int64_t runs, int64_t length, const T* left, int64_t step_m,
                            const T* const* right, Done done) {
-  if constexpr (M > 0) {
-    if (rows == M) {
-      block_of_runs<T, M>(runs, length, left, step_m, right, done);
-    } else {
-      blocks_of_runs<T, M - 1>(rows, runs, length, left, step_m, right, done);
-    }
-  }
+  T out[kRows * Lanes<T>::kCols];
+  with_constant<kRows>(rows, [&](auto M) {
+    runs_into<T, decltype(M)::value>(runs, length, left, step_m, right, out);
+  });
+  each_row(rows, out, done);
 }
 
 // Runs work(0), ..., work(items - 1) on the calling thread and on whatever threads are free.
@@ -390,9 +417,9 @@ struct Merge {
           store_row(A + row * C + c, v0, v1, width);
         };
         if (runs) {
-          blocks_of_runs<T, kRows>(rows, s.b * s.count, s.size, H + R * s.met(), s.met(), runs, done);
+          blocks_of_runs<T>(rows, s.b * s.count, s.size, H + R * s.met(), s.met(), runs, done);
         } else {
-          blocks<T, kRows>(rows, K, H + R * K, 1, kRows, panel, done);
+          blocks<T>(rows, K, H + R * K, 1, kRows, panel, done);
         }
       };
       if (s.count) {
@@ -501,7 +528,7 @@ void times_H(const Shape& s, const T* panels, const T* E, const T* left, int64_t
         for (int64_t j = c; j < last; ++j)
           out[(R + m) * N + s.reads[j / n] * n + j % n] = row[j - c];
       };
-      blocks<T, kRows>(count, N, left + R * N, N, 1, panels + c * N, done);
+      blocks<T>(count, N, left + R * N, N, 1, panels + c * N, done);
     }
   }
   for (int64_t b = 0; b < s.q; ++b) {  // the diagonal columns
@@ -663,7 +690,7 @@ struct Walk {
           auto done = [&](int m, Vec v0, Vec v1) __attribute__((always_inline)) {
             store_row(A + (R + m) * C + j, v0, v1, width);
           };
-          blocks<T, kRows>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, panel, done);
+          blocks<T>(std::min<int64_t>(kRows, N - R), N, P + R * N, N, 1, panel, done);
         }
       }
     }
