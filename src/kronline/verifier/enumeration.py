@@ -54,13 +54,26 @@ def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) 
 
 
 def weighed(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
-    """A `kf_tbptt` whose tail is not 1: its mean is what that says, and it is biased."""
+    """A `kf_tbptt` whose tail is not 1: its mean is what that says, and it is biased.
+
+    "auto" follows the noise, so how biased it is depends on that: less than TBPTT, at least.
+    """
     problem = Problem(cell, most_steps(cell, estimator))
     mean, _, n = _mean(problem, estimator)
-    distance = relative(mean, by_segment(problem, estimator))
+    want = by_segment(problem, estimator)
+    distance = relative(mean, want)
+    if tail(estimator) == "auto":
+        share = distance / relative(_alone(problem, estimator), want)
+        title = f"tail auto: distance to BPTT, of TBPTT's, {n} patterns"
+        return [Check(title, name, estimator.name, share, 1.0)]
     said = f"biased as stated, by a tail of {tail(estimator)}: distance to BPTT, {n} patterns"
-    checks = [] if tail(estimator) == "auto" else bias(cell, estimator, name)
-    return [*checks, AtLeast(said, name, estimator.name, distance, BIASED)]
+    biased = AtLeast(said, name, estimator.name, distance, BIASED)
+    return [*bias(cell, estimator, name), biased]
+
+
+def _alone(problem: Problem, estimator: Estimator) -> np.ndarray:
+    """The gradient of each segment by itself: TBPTT's."""
+    return flat(problem.truncated(1, estimator.span or problem.steps), 1)
 
 
 def _mean(problem: Problem, estimator: Estimator) -> tuple[np.ndarray, np.ndarray, int]:
@@ -79,8 +92,7 @@ def _meant(problem: Problem, estimator: Estimator) -> np.ndarray:
     exact = by_segment(problem, estimator)
     if (weight := tail(estimator)) in (1, "auto"):
         return exact
-    alone = flat(problem.truncated(1, estimator.span or problem.steps), 1)
-    return float(weight) * exact + (1 - float(weight)) * alone
+    return float(weight) * exact + (1 - float(weight)) * _alone(problem, estimator)
 
 
 def _says(estimator: Estimator, steps: int) -> str:
