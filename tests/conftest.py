@@ -20,6 +20,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget():
+    """Compiled programs of a file are of no use to the next: gigabytes, by the end."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def book(tmp_path_factory):
     """A small text."""
