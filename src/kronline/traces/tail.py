@@ -60,6 +60,12 @@ class Tail(Trace):
         """Weights must be visible as linear maps."""
         needs_linear_maps(cell)
 
+    def ignores(self, cell: Cell) -> str:
+        """With a tail below 1, a part of what lies before the segment."""
+        if self.tail == "auto":
+            return "the part of the past that noise drowns"
+        return "" if self.tail == 1 else f"{1 - self.tail:.3g} of the past before a segment"
+
     def init(self, size: int, params: Any) -> Carried:
         """Nothing."""
         pairs = {

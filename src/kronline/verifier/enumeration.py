@@ -66,7 +66,7 @@ def weighed(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
         share = distance / relative(_alone(problem, estimator), want)
         title = f"tail auto: distance to BPTT, of TBPTT's, {n} patterns"
         return [Check(title, name, estimator.name, share, 1.0)]
-    said = f"biased as stated, by a tail of {tail(estimator)}: distance to BPTT, {n} patterns"
+    said = f"biased as stated, without {estimator.ignores(cell)}: distance to BPTT, {n} patterns"
     biased = AtLeast(said, name, estimator.name, distance, BIASED)
     return [*bias(cell, estimator, name), biased]
 
