@@ -14,8 +14,8 @@ from kronline.traces.reached import reached
 from kronline.traces.snap import Kept
 from kronline.verifier import enumeration as proofs
 from running import command
+from small import INPUTS, LANES, SYMBOLS, close, data, start
 
-INPUTS, SYMBOLS, LANES = 3, 4, 2
 ADAM = optax.adam(1e-2)  # one, so that equal learners share their compiled programs
 
 
@@ -25,33 +25,9 @@ def _x64():
         yield
 
 
-def data(steps, seed=0, lanes=LANES):
-    rng = np.random.default_rng(seed)
-    lead = (steps, lanes)
-    return {
-        "x": rng.normal(size=(*lead, INPUTS)),
-        "y": rng.integers(0, SYMBOLS, lead),
-        "reset": rng.random(lead) < 0.2,
-        "weight": rng.uniform(0.5, 2, lead),
-    }
-
-
 def learner(cell, estimator, **kwargs):
     kwargs = {"optimiser": ADAM, "dtype": "float64"} | kwargs
     return kl.Learner(cell, kl.softmax(SYMBOLS), estimator, **kwargs)
-
-
-def start(a, lanes=LANES):
-    """Random parameters, the estimator's own included."""
-    rng = np.random.default_rng(7)
-    shapes = jax.eval_shape(lambda: a.init(jax.random.key(0))).params
-    params = jax.tree.map(lambda p: jnp.asarray(rng.normal(0, 0.5, p.shape)), shapes)
-    params = params._replace(cell=a.cell.project(params.cell))
-    return a.start(params, jax.random.key(0), lanes)
-
-
-def close(a, b, rtol=1e-10):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-13), a, b)
 
 
 def recursion(a, state, d, push):
@@ -115,7 +91,7 @@ MOVES = {
 
 @pytest.mark.parametrize("cell", MOVES, ids=lambda c: type(c).__name__)
 def test_snap_1_keeps_the_slots_of_a_weights_own_unit(cell):
-    a, d = learner(cell, kl.snap(1)), data(7)
+    a, d = learner(cell, kl.snap(1)), data(7, vectors=True)
     state = start(a)
     n, moves = cell.hidden, np.array(MOVES[cell])
     mask = moves[:, None, None, :, None] * np.eye(n)[None, :, None, None]  # (a, i, m, k, j)
@@ -131,7 +107,7 @@ def test_snap_1_keeps_the_slots_of_a_weights_own_unit(cell):
     ("cell", "window"), [(kl.Tanh(3, INPUTS), None), (kl.LSTM(2, INPUTS), 2)], ids=["tanh", "lstm"]
 )
 def test_snap_2_on_a_dense_cell_is_rtrl(cell, window):
-    d = data(6)
+    d = data(6, vectors=True)
     got, want = (learner(cell, e) for e in (kl.snap(2, window), kl.rtrl(window)))
     close(got.gradients(start(got), **d)[1], want.gradients(start(want), **d)[1], 1e-12)
 
@@ -139,7 +115,7 @@ def test_snap_2_on_a_dense_cell_is_rtrl(cell, window):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_snap_follows_weights_that_exist(order):
     cell, n = Ring(5, INPUTS), 5
-    a, d = learner(cell, kl.snap(order)), data(6)
+    a, d = learner(cell, kl.snap(order)), data(6, vectors=True)
     state = start(a)
     # within one step unit j's weights move j alone, then every step one unit more
     hops = (np.arange(n)[:, None] - np.arange(n)[None]) % n  # [i, j]: from j to i
@@ -179,7 +155,7 @@ def test_what_is_reached_within_a_step():
 
 def test_rflo_on_leaky_units_forgets_at_the_rate_of_the_leak():
     cell = kl.LeakyTanh(3, INPUTS, leak=0.3)
-    a, d = learner(cell, kl.rflo()), data(7)
+    a, d = learner(cell, kl.rflo()), data(7, vectors=True)
     state = start(a)
     want = recursion(a, state, d, lambda s, x, H, F, G: 0.7 * G + F)
     got = a.gradients(state, **d)[1].cell["W"]
@@ -190,7 +166,7 @@ def test_rflo_on_leaky_units_forgets_at_the_rate_of_the_leak():
 
 def test_rflo_on_an_lstm_follows_its_memory():
     cell = kl.LSTM(3, INPUTS)
-    a, d = learner(cell, kl.rflo()), data(7)
+    a, d = learner(cell, kl.rflo()), data(7, vectors=True)
     state = start(a)
     W = np.asarray(state.params.cell["W"])
 
@@ -208,7 +184,7 @@ def test_rflo_on_an_lstm_follows_its_memory():
 
 
 def test_immediate_is_the_newest_step_alone():
-    d = data(6)
+    d = data(6, vectors=True)
     for cell in (kl.Tanh(3, INPUTS), kl.LSTM(2, INPUTS)):
         a, b = learner(cell, kl.immediate()), learner(cell, kl.tbptt(1))
         got = a.gradients(start(a), **d)[1]
@@ -220,7 +196,7 @@ def test_immediate_is_the_newest_step_alone():
 
 @pytest.mark.parametrize("estimator", [kl.snap(1), kl.rflo()], ids=lambda e: e.name)
 def test_a_loss_of_ones_own(estimator):
-    cell, d = kl.LSTM(3, INPUTS), data(4)
+    cell, d = kl.LSTM(3, INPUTS), data(4, vectors=True)
     a = kl.Learner(cell, None, estimator, ADAM, dtype="float64")
     b = learner(cell, estimator)
     state = start(b)
@@ -288,7 +264,7 @@ def test_dni_is_exact_with_the_exact_map(k):
 
 
 def test_dni_learns_from_its_own_guess():
-    cell, k, d = kl.RHN(3, INPUTS), 2, data(6)
+    cell, k, d = kl.RHN(3, INPUTS), 2, data(6, vectors=True)
     a = learner(cell, kl.dni(k))
     state = start(a)
     d["reset"][2] = [True, False]  # at the start of a segment: there is no future beyond it
@@ -351,7 +327,7 @@ def radii(W, n):
 
 def test_a_reservoir_never_moves():
     a = learner(kl.Tanh(8, INPUTS), kl.reservoir(), optimiser=optax.adamw(1e-2, weight_decay=0.1))
-    d = data(40)
+    d = data(40, vectors=True)
     state = a.init(jax.random.key(0), LANES)
     grads = a.gradients(state, **d)[1]
     assert not grads.cell["W"].any()
@@ -452,7 +428,10 @@ ALL = [kl.snap(1), kl.snap(2), kl.rflo(window=1), kl.immediate(), kl.dni(2), kl.
 
 @pytest.mark.parametrize("estimator", ALL, ids=lambda e: e.name)
 def test_layouts_steps_and_files(estimator, tmp_path):
-    cell, d = Ring(4, INPUTS) if estimator.name == "snap(2)" else kl.RHN(3, INPUTS), data(8)
+    cell, d = (
+        Ring(4, INPUTS) if estimator.name == "snap(2)" else kl.RHN(3, INPUTS),
+        data(8, vectors=True),
+    )
     a = learner(cell, estimator)
     whole, out = a.run(start(a), **d)
     for layout in [kl.Loop()] + [kl.Shard(1)] * (estimator.name in ("snap(1)", "dni(2)")):

@@ -10,8 +10,8 @@ import pytest
 
 import kronline as kl
 from kronline.noise import Draw, count, patterns, repeat, sample
+from small import INPUTS, LANES, SYMBOLS, close, data, start
 
-INPUTS, SYMBOLS, LANES = 3, 4, 2
 ADAM = optax.adam(1e-2)  # one, so that equal learners share their compiled programs
 
 
@@ -21,34 +21,8 @@ def _x64():
         yield
 
 
-def data(steps, seed=0, lanes=LANES):
-    rng = np.random.default_rng(seed)
-    lead = (steps, lanes)
-    return {
-        "x": rng.integers(0, INPUTS, lead),
-        "y": rng.integers(0, SYMBOLS, lead),
-        "reset": rng.random(lead) < 0.15,
-        "weight": rng.uniform(0, 2, lead),
-    }
-
-
 def learner(cell, estimator, **kwargs):
     return kl.Learner(cell, kl.softmax(SYMBOLS), estimator, ADAM, dtype="float64", **kwargs)
-
-
-def start(a, lanes=LANES, **kwargs):
-    """Parameters from numpy: nothing to compile."""
-    rng = np.random.default_rng(7)
-    shapes = jax.eval_shape(lambda: a.init(jax.random.key(0))).params
-    params = jax.tree.map(lambda p: jnp.asarray(rng.normal(0, 0.5, p.shape)), shapes)
-    key = jax.random.key(0)
-    if kwargs:
-        return a.init(key, lanes, **kwargs)._replace(params=params, key=key)
-    return a.start(params, key, lanes)
-
-
-def close(a, b, rtol=1e-10):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-14), a, b)
 
 
 def truncated(a, state, d, k):

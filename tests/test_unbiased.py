@@ -13,8 +13,8 @@ from kronline import names, native
 from kronline.noise import patterns, repeat
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.problem import flat
+from small import INPUTS, LANES, SYMBOLS, close, data, start
 
-INPUTS, SYMBOLS, LANES = 3, 4, 2
 SGD = optax.sgd(0.3)  # one, so that equal learners share their compiled programs
 
 
@@ -24,32 +24,8 @@ def _x64():
         yield
 
 
-def data(steps, seed=0, lanes=LANES):
-    rng = np.random.default_rng(seed)
-    lead = (steps, lanes)
-    return {
-        "x": rng.integers(0, INPUTS, lead),
-        "y": rng.integers(0, SYMBOLS, lead),
-        "reset": rng.random(lead) < 0.15,
-        "weight": rng.uniform(0.2, 2, lead),
-    }
-
-
 def learner(cell, estimator, **kwargs):
     return kl.Learner(cell, kl.softmax(SYMBOLS), estimator, SGD, dtype="float64", **kwargs)
-
-
-def start(a, lanes=LANES):
-    """Parameters from numpy, the same for all estimators: nothing to compile."""
-    rng = np.random.default_rng(7)
-    shapes = jax.eval_shape(lambda: a.init(jax.random.key(0))).params
-    params = jax.tree.map(lambda p: jnp.asarray(rng.normal(0, 0.5, p.shape)), shapes)
-    params = params._replace(cell=a.cell.project(params.cell))
-    return a.start(params, jax.random.key(0), lanes)
-
-
-def close(a, b, rtol=1e-10):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-13), a, b)
 
 
 # -- copies ----------------------------------------------------------------------------------------

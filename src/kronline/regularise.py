@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kronline import lapack
 from kronline.cells.base import Cell, LinearCell, State
 from kronline.grads import Grads
 from kronline.online import Estimator, Model, Params
@@ -131,7 +132,7 @@ class SpectralNorm(Constraint):
         return gates.swapaxes(0, 1)
 
     def _clipped(self, gates: Float[Array, "r b n"]) -> Float[Array, "r b n"]:
-        U, s, V = jnp.linalg.svd(gates, full_matrices=False)
+        U, s, V = jax.vmap(lapack.svd)(gates)
         over = jnp.maximum(s - self.limit, 0)
         less = gates - (U * over[:, None, :]) @ V
         return jnp.where(s[:, :1, None] > self.limit, less, gates)

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from kronline import lapack
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -104,7 +106,8 @@ class Spectral:
         recurrent, inputs, bias = jnp.split(W, [w.recurrent, w.recurrent + w.inputs])
         if w.recurrent:
             blocks = recurrent.reshape(-1, w.units, len(w.gates), w.units)
-            radius = jnp.abs(jnp.linalg.eigvals(blocks.swapaxes(1, 2))).max(-1)  # (slots, gates)
+            eigenvalues = jax.vmap(jax.vmap(lapack.eigvals))(blocks.swapaxes(1, 2))
+            radius = jnp.abs(eigenvalues).max(-1)  # (slots, gates)
             scale = self.radius / jnp.where(radius > 0, radius, 1)
             recurrent = (blocks * scale[:, None, :, None]).reshape(recurrent.shape)
         return jnp.concatenate([recurrent, self.inputs * inputs, jnp.zeros_like(bias)])

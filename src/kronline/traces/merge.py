@@ -22,6 +22,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kronline import lapack
+
 
 class Basis(NamedTuple):
     """`Σ u_i ⊗ b_i = Σ (uX)_j ⊗ (bY)_j`, largest first."""
@@ -40,14 +42,15 @@ def basis(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"]) -> Basis:
     tiny = jnp.finfo(Gu.dtype).eps ** 0.75
     scale = jnp.trace(Gu) / K
     # positive definite, whatever Gu is: any X will do, and this one is nearly the best
-    R = jnp.linalg.cholesky(Gu + (tiny * scale + (scale == 0)) * jnp.eye(K, dtype=Gu.dtype))
-    d2, V = jnp.linalg.eigh(R.T @ Gb @ R)
+    jitter = tiny * scale + (scale == 0)
+    R = lapack.cholesky(Gu + jitter * jnp.eye(K, dtype=Gu.dtype), jitter)
+    d2, V = lapack.eigh(R.T @ Gb @ R)
     d, V = jnp.sqrt(jnp.maximum(d2[::-1], 0)), V[:, ::-1]
     # of the two directions, the one whose largest number is positive
     most = jnp.take_along_axis(V, jnp.argmax(jnp.abs(V), axis=0)[None], axis=0)
     V = jnp.where(most < 0, -V, V)
     root = jnp.sqrt(jnp.maximum(d, jnp.sqrt(tiny) * d[0]) + (d[0] == 0))
-    X = jax.scipy.linalg.solve_triangular(R, V, trans=1, lower=True) * root[None]
+    X = lapack.solve(R, V) * root[None]
     return Basis(X, R @ V / root[None], d)
 
 

@@ -1,0 +1,74 @@
+"""Decompositions of small matrices that are safe in any program.
+
+On CPU, `jnp.linalg` gives a batch of matrices to XLA's threads and waits for them, on such a thread
+itself. Two batches at a time (of two weights, or of two programs) on a machine with two cores: all
+threads wait, for ever. One matrix at a time is worked on by the thread that has it.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Complex, Float
+
+alone = jax.custom_batching.sequential_vmap
+
+
+def cholesky(G: Float[Array, "K K"], least: Float[Array, ""]) -> Float[Array, "K K"]:
+    """`G = R Rᵀ`, R lower triangular; a pivot that rounding leaves below `least` becomes that."""
+    rows = jnp.arange(G.shape[0])
+
+    def column(j: int, R: Array) -> Array:
+        c = G[:, j] - R @ R[j]
+        pivot = jnp.sqrt(jnp.maximum(c[j], least))
+        return R.at[:, j].set(jnp.where(rows > j, c / pivot, jnp.where(rows == j, pivot, 0)))
+
+    return jax.lax.fori_loop(0, G.shape[0], column, jnp.zeros_like(G))
+
+
+def solve(R: Float[Array, "K K"], B: Float[Array, "K m"]) -> Float[Array, "K m"]:
+    """X with `Rᵀ X = B`, R lower triangular."""
+    K = R.shape[0]
+
+    def row(i: int, X: Array) -> Array:
+        j = K - 1 - i
+        return X.at[j].set((B[j] - R[:, j] @ X) / R[j, j])
+
+    return jax.lax.fori_loop(0, K, row, jnp.zeros_like(B))
+
+
+@alone
+def _eigh(S: Float[Array, "K K"]) -> tuple[Array, Array]:
+    w, V = jnp.linalg.eigh(S)
+    return w, V
+
+
+@jax.custom_jvp
+def eigh(S: Float[Array, "K K"]) -> tuple[Float[Array, " K"], Float[Array, "K K"]]:
+    """Eigenvalues of a symmetric matrix, smallest first, and eigenvectors as columns."""
+    w, V = _eigh(S)
+    return w, V
+
+
+@eigh.defjvp
+def _eigh_jvp(primals: Any, tangents: Any) -> Any:
+    """`dw = diag(Vᵀ dS V)`, `dV = V (Vᵀ dS V / (w_j − w_i))`."""
+    w, V = eigh(*primals)
+    inner = V.T @ tangents[0] @ V
+    inner = (inner + inner.T) / 2
+    gap = w[None] - w[:, None]
+    turned = jnp.where(gap == 0, 0, inner / jnp.where(gap == 0, 1, gap))
+    return (w, V), (jnp.diagonal(inner), V @ turned)
+
+
+@alone
+def svd(W: Float[Array, "m n"]) -> tuple[Array, Array, Array]:
+    """`W = U diag(s) Vᵀ`: U, s, Vᵀ; s largest first. No derivative."""
+    U, s, V = jnp.linalg.svd(W, full_matrices=False)
+    return U, s, V
+
+
+@alone
+def eigvals(W: Float[Array, "n n"]) -> Complex[Array, " n"]:
+    """Eigenvalues of any square matrix. No derivative."""
+    return jnp.linalg.eigvals(W)
