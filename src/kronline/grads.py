@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Grads = Any  # a pytree in the shape of the parameters; leaves are arrays, `Outer` or `Weighted`
+Grads = (
+    Any  # a pytree in the shape of the parameters; leaves are arrays, `Outer`, `Weighted`, `Sum`
+)
 
 
 class Outer(NamedTuple):
@@ -28,6 +30,12 @@ class Weighted(NamedTuple):
     terms: Float[Array, "..."]
 
 
+class Sum(NamedTuple):
+    """`Σ parts`, of different kinds: a gradient that is not yet added up."""
+
+    parts: tuple[Any, ...]
+
+
 def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
     """One term, `left ⊗ right`."""
     return Outer(left[None], right[None])
@@ -35,7 +43,7 @@ def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
 
 def is_leaf(g: Any) -> bool:
     """For tree functions: a factored gradient is a leaf."""
-    return isinstance(g, Outer | Weighted)
+    return isinstance(g, Outer | Weighted | Sum)
 
 
 def dense(g: Any) -> Array:
@@ -44,15 +52,19 @@ def dense(g: Any) -> Array:
         return jnp.tensordot(g.left, g.right, axes=(0, 0))
     if isinstance(g, Weighted):
         return jnp.tensordot(g.weights, g.terms, axes=(0, 0))
+    if isinstance(g, Sum):
+        return sum(map(dense, g.parts[1:]), dense(g.parts[0]))
     return g
 
 
 def add(a: Grads, b: Grads) -> Grads:
-    """`a + b`; outer products are listed side by side, not multiplied out."""
+    """`a + b`; factors are listed side by side, not multiplied out."""
 
     def leaf(x: Any, y: Any) -> Any:
         if isinstance(x, Outer) and isinstance(y, Outer):
             return Outer(*(jnp.concatenate(pair) for pair in zip(x, y, strict=True)))
+        if is_leaf(x) and is_leaf(y):
+            return Sum((x, y))
         return dense(x) + dense(y)
 
     return jax.tree.map(leaf, a, b, is_leaf=is_leaf)
@@ -62,6 +74,8 @@ def side_by_side(grads: Grads) -> Grads:
     """The sum over a leading axis (steps, copies) of one lane's gradients, as factors still."""
 
     def leaf(g: Any) -> Any:
+        if isinstance(g, Sum):
+            return Sum(tuple(map(leaf, g.parts)))
         if not is_leaf(g):
             return g.sum(0)
         return type(g)(*(a.reshape(-1, *a.shape[2:]) for a in g))
@@ -73,6 +87,8 @@ def scaled(grads: Grads, c: Any) -> Grads:
     """`c` times the gradient, at the cost of its smaller part."""
 
     def leaf(g: Any) -> Any:
+        if isinstance(g, Sum):
+            return Sum(tuple(map(leaf, g.parts)))
         if isinstance(g, Outer):
             return g._replace(right=c * g.right)
         return g._replace(weights=c * g.weights) if isinstance(g, Weighted) else c * g
@@ -90,6 +106,8 @@ def total(grads: Grads) -> Grads:
             return jnp.tensordot(left, right, axes=(0, 0))
         if isinstance(g, Weighted):
             return jnp.tensordot(g.weights, g.terms, axes=g.weights.ndim)
+        if isinstance(g, Sum):
+            return sum(map(leaf, g.parts[1:]), leaf(g.parts[0]))
         return jnp.tensordot(jnp.ones(g.shape[0], g.dtype), g, axes=1)  # faster than g.sum(0)
 
     return jax.tree.map(leaf, grads, is_leaf=is_leaf)
