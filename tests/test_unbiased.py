@@ -69,7 +69,7 @@ def test_copies_take_the_native_kernel_and_equal_pure_jax():
     a, d = learner(kl.RHN(5, INPUTS), kl.kf_rtrl(copies=3)), data(4)
     seg = a._checked(start(a), (4, LANES), *d.values(), None)
     # one call for all lanes and copies, with one W
-    program = type(a)._run.lower(a, start(a), seg, None, False, False).as_text()
+    program = type(a)._run.lower(a, start(a), seg, None, False, False, False).as_text()
     assert program.count("@kronline_merge") == 1
     assert "tensor<1x1x5x2x5xf64>" in program
     noise = {"W": np.random.default_rng(1).choice([-1.0, 1.0], (4, LANES, 3, 1))}
@@ -283,7 +283,7 @@ def test_artbp_is_unbiased_for_its_window():
     # `kronline verify` has a window that holds all
     (check,) = proofs.bias(kl.LSTM(2, 2), kl.artbp(0.4, 2), "LSTM")
     assert check.ok
-    assert check.name == "bias of the gradient through 2 steps, 16 patterns"
+    assert check.name == "bias of the gradient through 2 steps, 64 patterns"
 
 
 @dataclass(frozen=True)
