@@ -19,7 +19,7 @@ class Bench:
 
     KF-RTRL on its fast path, in pure JAX and written the straightforward way; the methods it is
     compared with; how the cost grows. Rows are timed in turn, the matmul rate just before each; all
-    figures are medians. Leave the machine alone meanwhile. About 4 minutes.
+    figures are medians. Leave the machine alone meanwhile. About 8 minutes.
 
     Try:
         kronline bench --quick

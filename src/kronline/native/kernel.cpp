@@ -798,7 +798,11 @@ struct Walk {
           const T *at = P_at(s, t) + row * N + j, *d = D_at(s, t) + g * n + j;
           typename L::Vec x[Rows] = {};
           for (int64_t a = 0; a < s.q; ++a)
-            for (int m = 0; m < Rows; ++m) x[m] += load(at + m * N + a * n) * load(d + a * C);
+            for (int m = 0; m < Rows; ++m) {
+              // more streams than the machine follows by itself
+              if (g == 0) __builtin_prefetch(at + m * N + a * n + 2 * L::kWidth);
+              x[m] += load(at + m * N + a * n) * load(d + a * C);
+            }
           add(t, x);
         }
         for (int64_t z = 0; z < p && !cut; ++z) {
