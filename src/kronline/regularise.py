@@ -214,7 +214,11 @@ def row_norm(limit: float) -> RowNorm:
 
 
 def spectral(limit: float) -> SpectralNorm:
-    """The largest singular value of each gate's recurrent weights is kept below a limit."""
+    """The largest singular value of each gate's recurrent weights is kept below a limit.
+
+    Takes an SVD a gate and update where weights are near the limit. If other work shares the cores,
+    set OPENBLAS_NUM_THREADS=1: LAPACK's threads wait by spinning (`kronline sweep` does so itself).
+    """
     return SpectralNorm(limit)
 
 

@@ -99,13 +99,15 @@ def _started(member: Member, cores: set[int] | None) -> Working:
         disk.write(asked, config.toml(settings, settings.KIND))
         words = ["train", settings.KIND, "--config", str(asked), "--out", str(path)]
     log = (path / "log.txt").open("ab")
-    # programs that differ in the seed alone are compiled once
-    cache = {
+    given = {
+        # programs that differ in the seed alone are compiled once
         "JAX_COMPILATION_CACHE_DIR": str(path.parent / ".programs"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        # LAPACK's own threads wait for each other by spinning: on a shared core, most of the time
+        "OPENBLAS_NUM_THREADS": "1",
     }
     process = subprocess.Popen(
-        [*me, *words], stdout=log, stderr=log, env=cache | os.environ, start_new_session=True
+        [*me, *words], stdout=log, stderr=log, env=given | os.environ, start_new_session=True
     )
     if cores is not None:
         os.sched_setaffinity(process.pid, cores)  # before it has any threads
