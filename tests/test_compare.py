@@ -115,6 +115,15 @@ def test_text_counts_the_best_so_far(tmp_path):
     assert (kf["data"], tbptt["data"], tbptt["compute"]) == (2.0, 2.4, 2.2)
 
 
+def test_what_was_measured_long_after_the_data_does_not_count(tmp_path):
+    text_run(tmp_path / "a", [3.0, 2.5, 2.0])  # at steps 100, 200 and 300
+    runs = folder.find([tmp_path])
+    for steps, want in ((60, None), (96, 3.0), (150, 3.0), (200, 2.5), (295, 2.0)):
+        terms = Terms(steps, {"kf_rtrl": 1e-3}, {"kf_rtrl": 1.0})
+        (row,) = Result.of("text", runs, terms, {}, 5).numbers()["rows"]
+        assert row["data"] == row["compute"] == want
+
+
 def test_ends_move_with_their_curve():
     c = Curve(jnp.array([0.0, 10.0]), jnp.ones(2), jnp.zeros(2), ((5.0, 1.0, "diverged"),))
     assert replace_x(c, c.x * 2).ended == ((10.0, 1.0, "diverged"),)
@@ -138,7 +147,7 @@ def finished(tmp_path_factory):
 def test_a_comparison_from_its_start_to_its_end(finished, capsys):
     found = json.loads((finished / compare.RESULT).read_text())
     assert [r["label"] for r in found["rows"]] == ["KF-RTRL", "TBPTT-2"]
-    assert found["failed"] == [] and found["steps"] == 40
+    assert found["failed"] == [] and found["steps"] == 40 and found["unit"] == "KF-RTRL"
     for row in found["rows"]:
         assert row["variance"] >= 0 and -1 <= row["cosine"] <= 1.001
         assert row["data"] >= 1 and row["steps"] >= 40 and row["time"] > 0

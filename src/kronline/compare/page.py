@@ -126,17 +126,20 @@ def _noise(r: Result) -> Html:
 
 
 def _cost(r: Result) -> Html:
-    numbers = r.numbers()["rows"]
+    found = r.numbers()
     forms: Sequence[tuple[str, str]] = (
         *(("us_per_step", "{:.0f}"), ("time", "{:.2f}"), ("flops", "{:.2f}")),
         *(("variance", "{:.3g}"), ("cosine", "{:.3f}")),
     )
     rows = [
         [_key(r, row), *(_shown(n[name], form) for name, form in forms)]
-        for row, n in zip(r.rows, numbers, strict=True)
+        for row, n in zip(r.rows, found["rows"], strict=True)
     ]
     head = ("method", "µs a step", "time", "flops", "variance", "cosine")
-    caption = "What a step costs, beside what its gradient is worth; time and flops: KF-RTRL's is 1"
+    caption = (
+        "What a step costs, beside what its gradient is worth; "
+        f"time and flops: {found['unit']}'s is 1"
+    )
     return section("", "Cost", "cost", table(caption, head, rows))
 
 

@@ -64,6 +64,7 @@ class Result:
             "budget": duration(self.terms.budget),
             "budget_seconds": self.terms.budget,
             "loss_steps": self.loss_steps,
+            "unit": base.group.label,
             "rows": [_numbers(r, base, self.kind) for r in self.rows],
         }
 
@@ -99,9 +100,10 @@ def replace_x(c: Curve, x: np.ndarray) -> Curve:
 
 
 def _upto(c: Curve, end: float) -> Curve:
-    """As far as this; a segment that goes over it counts."""
+    """As far as this; a segment that goes over it, by a twentieth at most, counts."""
     n = int(np.searchsorted(c.x, end * (1 + 1e-6), "right"))
-    n = n if n == len(c.x) or (n and c.x[n - 1] > 0.999 * end) else n + 1
+    short = not n or c.x[n - 1] < 0.999 * end
+    n += int(short and n < len(c.x) and c.x[n] <= 1.05 * end)
     ended = tuple(e for e in c.ended if e[0] <= end)
     return Curve(c.x[:n], c.mean[:n], c.std[:n], ended)
 

@@ -100,7 +100,7 @@ def show(found: dict[str, Any]) -> None:
         console.print(f"[red]failed[/] {f['run']}: {f['message']}", highlight=False)
     print(
         f"variance and cosine: of estimates of the gradient of the same {found['loss_steps']} "
-        f"losses, in the networks that were trained. time, flops: KF-RTRL's is 1.\n"
+        f"losses, in the networks that were trained. time, flops: {found['unit']}'s is 1.\n"
         f"The page: {found['page']}"
     )
 
