@@ -21,7 +21,7 @@ from kronline.bench.machine import REST
 from kronline.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Group, groups
 from kronline.bench.work import Row
 from kronline.errors import UsageError
-from kronline.machine import describe
+from kronline.machine import commit, describe
 
 LONGEST = 20.0  # seconds a step beyond which a row is skipped
 Note = Callable[[int, str], None]  # units done, what is going on
@@ -301,6 +301,7 @@ def machine() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "numpy": np.__version__,
         "kronline": __version__,
+        "commit": commit(),
         "native": path.active,
         "native_reason": path.reason,
     }
