@@ -167,6 +167,17 @@ def test_learning_rates_are_written_as_powers():
 # -- groups ----------------------------------------------------------------------------------------
 
 
+def test_a_setting_that_an_earlier_version_did_not_have(tmp_path):
+    copy_run(tmp_path / "old", [1, 2])
+    copy_run(tmp_path / "new", [1, 3], seed=1, regulariser="none", monitor=False)
+    copy_run(tmp_path / "other", [1, 3], regulariser="row_norm(1)")
+    groups = grouped(folder.find([tmp_path]), "copy")
+    assert {(g.label, tuple(g.seeds)) for g in groups} == {
+        ("KF-RTRL, unregularised", (0, 1)),
+        ("KF-RTRL, row_norm(1)", (0,)),
+    }
+
+
 def test_seeds_are_one_group_and_labels_name_only_what_differs(tmp_path):
     for seed in (2, 0, 1):  # how often a run is written down makes no difference
         copy_run(tmp_path / f"a{seed}", [1], seed=seed, log_every=10 + seed)

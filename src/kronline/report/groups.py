@@ -13,6 +13,7 @@ from kronline.runs.folder import Run
 
 # how a run is kept, not what is learnt
 HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard", "monitor"})
+THEN = {"regulariser": "none"}  # what trainings of earlier versions do not name
 MONITORED = ("snr", "noise")  # of `--monitor`; as one number, the mean over the second half
 ORDER = ("KF-RTRL", "UORO", "UORO-AVG", "TBPTT")  # as in the paper's table; others behind them
 
@@ -120,7 +121,8 @@ def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
 
 def settings(run: Run) -> dict[str, Any]:
     """What is learnt, and how: the configuration without what only says how the run is kept."""
-    out = {k: v for k, v in run.config.items() if k not in HOW}
+    earlier = THEN if run.kind in RULE else {}
+    out = earlier | {k: v for k, v in run.config.items() if k not in HOW}
     if "name" in run.about.get("data", {}):
         out["data"] = run.about["data"]["name"]
     return out
