@@ -1,6 +1,7 @@
 """Cheap and biased methods: each equals its definition, written out here with dense Jacobians."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +10,15 @@ import optax
 import pytest
 
 import kronline as kl
+import small
 from kronline import names
 from kronline.traces.reached import reached
 from kronline.traces.snap import Kept
 from kronline.verifier import enumeration as proofs
 from running import command
-from small import INPUTS, LANES, SYMBOLS, close, data, start
+from small import INPUTS, LANES, SYMBOLS, close, start
 
+data = partial(small.data, vectors=True)
 ADAM = optax.adam(1e-2)  # one, so that equal learners share their compiled programs
 
 
@@ -91,7 +94,7 @@ MOVES = {
 
 @pytest.mark.parametrize("cell", MOVES, ids=lambda c: type(c).__name__)
 def test_snap_1_keeps_the_slots_of_a_weights_own_unit(cell):
-    a, d = learner(cell, kl.snap(1)), data(7, vectors=True)
+    a, d = learner(cell, kl.snap(1)), data(7)
     state = start(a)
     n, moves = cell.hidden, np.array(MOVES[cell])
     mask = moves[:, None, None, :, None] * np.eye(n)[None, :, None, None]  # (a, i, m, k, j)
@@ -107,7 +110,7 @@ def test_snap_1_keeps_the_slots_of_a_weights_own_unit(cell):
     ("cell", "window"), [(kl.Tanh(3, INPUTS), None), (kl.LSTM(2, INPUTS), 2)], ids=["tanh", "lstm"]
 )
 def test_snap_2_on_a_dense_cell_is_rtrl(cell, window):
-    d = data(6, vectors=True)
+    d = data(6)
     got, want = (learner(cell, e) for e in (kl.snap(2, window), kl.rtrl(window)))
     close(got.gradients(start(got), **d)[1], want.gradients(start(want), **d)[1], 1e-12)
 
@@ -115,7 +118,7 @@ def test_snap_2_on_a_dense_cell_is_rtrl(cell, window):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_snap_follows_weights_that_exist(order):
     cell, n = Ring(5, INPUTS), 5
-    a, d = learner(cell, kl.snap(order)), data(6, vectors=True)
+    a, d = learner(cell, kl.snap(order)), data(6)
     state = start(a)
     # within one step unit j's weights move j alone, then every step one unit more
     hops = (np.arange(n)[:, None] - np.arange(n)[None]) % n  # [i, j]: from j to i
@@ -155,7 +158,7 @@ def test_what_is_reached_within_a_step():
 
 def test_rflo_on_leaky_units_forgets_at_the_rate_of_the_leak():
     cell = kl.LeakyTanh(3, INPUTS, leak=0.3)
-    a, d = learner(cell, kl.rflo()), data(7, vectors=True)
+    a, d = learner(cell, kl.rflo()), data(7)
     state = start(a)
     want = recursion(a, state, d, lambda s, x, H, F, G: 0.7 * G + F)
     got = a.gradients(state, **d)[1].cell["W"]
@@ -166,7 +169,7 @@ def test_rflo_on_leaky_units_forgets_at_the_rate_of_the_leak():
 
 def test_rflo_on_an_lstm_follows_its_memory():
     cell = kl.LSTM(3, INPUTS)
-    a, d = learner(cell, kl.rflo()), data(7, vectors=True)
+    a, d = learner(cell, kl.rflo()), data(7)
     state = start(a)
     W = np.asarray(state.params.cell["W"])
 
@@ -184,7 +187,7 @@ def test_rflo_on_an_lstm_follows_its_memory():
 
 
 def test_immediate_is_the_newest_step_alone():
-    d = data(6, vectors=True)
+    d = data(6)
     for cell in (kl.Tanh(3, INPUTS), kl.LSTM(2, INPUTS)):
         a, b = learner(cell, kl.immediate()), learner(cell, kl.tbptt(1))
         got = a.gradients(start(a), **d)[1]
@@ -196,7 +199,7 @@ def test_immediate_is_the_newest_step_alone():
 
 @pytest.mark.parametrize("estimator", [kl.snap(1), kl.rflo()], ids=lambda e: e.name)
 def test_a_loss_of_ones_own(estimator):
-    cell, d = kl.LSTM(3, INPUTS), data(4, vectors=True)
+    cell, d = kl.LSTM(3, INPUTS), data(4)
     a = kl.Learner(cell, None, estimator, ADAM, dtype="float64")
     b = learner(cell, estimator)
     state = start(b)
@@ -264,7 +267,7 @@ def test_dni_is_exact_with_the_exact_map(k):
 
 
 def test_dni_learns_from_its_own_guess():
-    cell, k, d = kl.RHN(3, INPUTS), 2, data(6, vectors=True)
+    cell, k, d = kl.RHN(3, INPUTS), 2, data(6)
     a = learner(cell, kl.dni(k))
     state = start(a)
     d["reset"][2] = [True, False]  # at the start of a segment: there is no future beyond it
@@ -327,7 +330,7 @@ def radii(W, n):
 
 def test_a_reservoir_never_moves():
     a = learner(kl.Tanh(8, INPUTS), kl.reservoir(), optimiser=optax.adamw(1e-2, weight_decay=0.1))
-    d = data(40, vectors=True)
+    d = data(40)
     state = a.init(jax.random.key(0), LANES)
     grads = a.gradients(state, **d)[1]
     assert not grads.cell["W"].any()
@@ -428,10 +431,7 @@ ALL = [kl.snap(1), kl.snap(2), kl.rflo(window=1), kl.immediate(), kl.dni(2), kl.
 
 @pytest.mark.parametrize("estimator", ALL, ids=lambda e: e.name)
 def test_layouts_steps_and_files(estimator, tmp_path):
-    cell, d = (
-        Ring(4, INPUTS) if estimator.name == "snap(2)" else kl.RHN(3, INPUTS),
-        data(8, vectors=True),
-    )
+    cell, d = Ring(4, INPUTS) if estimator.name == "snap(2)" else kl.RHN(3, INPUTS), data(8)
     a = learner(cell, estimator)
     whole, out = a.run(start(a), **d)
     for layout in [kl.Loop()] + [kl.Shard(1)] * (estimator.name in ("snap(1)", "dni(2)")):

@@ -46,3 +46,15 @@ def test_a_sum_of_any_kinds(a, b):
 def test_factors_stay_factors():
     assert isinstance(gr.add(outer(), outer()), gr.Outer)
     assert isinstance(gr.add(outer(), weighted()), gr.Sum)  # never written out a lane
+
+
+def test_norms_from_factors():
+    rng = np.random.default_rng(0)
+    for p in (1, 2, 40):  # few terms by their Gram matrices, many written out
+        g = {
+            "a": gr.Outer(*(jnp.asarray(rng.normal(size=s)) for s in ((p, 7), (p, 2, 5)))),
+            "b": gr.Weighted(*(jnp.asarray(rng.normal(size=s)) for s in ((p,), (p, 3)))),
+            "c": jnp.asarray(rng.normal(size=(2, 2))),
+        }
+        want = sum(float(jnp.sum(v**2)) for v in jax.tree.leaves(gr.written_out(g)))
+        assert float(gr.norm2(g)) == pytest.approx(want, rel=1e-5)

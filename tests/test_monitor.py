@@ -96,18 +96,6 @@ def test_looking_changes_nothing():
     )
 
 
-def test_norms_from_factors():
-    rng = np.random.default_rng(0)
-    for p in (1, 2, 40):  # few terms by their Gram matrices, many written out
-        g = {
-            "a": gr.Outer(*(jnp.asarray(rng.normal(size=s)) for s in ((p, 7), (p, 2, 5)))),
-            "b": gr.Weighted(*(jnp.asarray(rng.normal(size=s)) for s in ((p,), (p, 3)))),
-            "c": jnp.asarray(rng.normal(size=(2, 2))),
-        }
-        want = sum(float(jnp.sum(v**2)) for v in jax.tree.leaves(gr.written_out(g)))
-        assert float(gr.norm2(g)) == pytest.approx(want, rel=1e-5)
-
-
 FORMULAS = [kl.KF(), kl.OK(1), kl.ReverseKF(), kl.UORO(), kl.Average(kl.KF(), 2)]
 
 
@@ -194,6 +182,9 @@ def test_which_estimators_know_their_noise():
         share = a.noise_share(a.init(jax.random.key(0), LANES), np.ones(LANES, int))
         assert (share is not None) == (estimator in KNOWN)
         assert share is None or share.shape == (LANES,)
+    a, d = learner(kl.RHN(4, INPUTS, init_weights=WIDE), kl.kf_tbptt(4, pairs=1)), data(12)
+    share = a.noise_share(a.run(a.init(jax.random.key(0), LANES), d["x"], d["y"])[0], d["x"][0])
+    assert ((share > 0) & (share < 1)).all()  # of all segments so far
 
 
 # -- runs ------------------------------------------------------------------------------------------

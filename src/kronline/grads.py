@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Grads = (
-    Any  # a pytree in the shape of the parameters; leaves are arrays, `Outer`, `Weighted`, `Sum`
-)
+# a pytree in the shape of the parameters; leaves are arrays, `Outer`, `Weighted` or `Sum`
+Grads = Any
 
 
 class Outer(NamedTuple):
