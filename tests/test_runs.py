@@ -103,6 +103,29 @@ def test_to_resume_a_finished_run_is_harmless(unbroken, tmp_path, capsys):
             assert (file.read_bytes(), file.stat().st_mtime_ns) == was
 
 
+@pytest.mark.parametrize("kind", ["copy", "text"])
+def test_a_run_goes_on_beyond_its_end(kind, unbroken, book, tmp_path, capsys):
+    run, half = tmp_path / "run", STEPS[kind] // 2
+    assert command("train", *words(kind, book), "--steps", half, "--out", run) == 0
+    for wrong in (half, half - 1):
+        assert command("resume", run, "--steps", wrong) == 2
+        assert f"must be more than {run} has, {half}, got {wrong}" in capsys.readouterr().err
+    assert command("resume", run, "--steps", STEPS[kind]) == 0
+    assert same(unbroken[kind], run) == []
+    for name in ("about", "status"):
+        assert json.loads((run / f"{name}.json").read_text())["steps"] == STEPS[kind]
+
+
+def test_a_rate_that_has_fallen_to_zero_stays_there(book, tmp_path, capsys):
+    run = tmp_path / "run"
+    given = words("copy", book, "--steps", 20, "--schedule", "linear", "--out", run)
+    assert command("train", *given) == 0
+    before = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
+    assert command("resume", run, "--steps", 40) == 2
+    assert "needs a constant learning rate" in capsys.readouterr().err
+    assert {f: f.read_bytes() for f in run.rglob("*") if f.is_file()} == before
+
+
 # -- signals, kills, a second process --------------------------------------------------------------
 
 

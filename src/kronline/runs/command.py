@@ -12,7 +12,7 @@ import jax
 import tyro
 from rich.table import Table
 
-from kronline import machine
+from kronline import disk, machine
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.progress import wide
@@ -43,17 +43,23 @@ def train(args: Train) -> int:
 class Resume:
     """Go on with a run that was stopped or killed; it ends as if it had never been interrupted.
 
+    With more steps a run goes on beyond its end, too, if its learning rate is constant.
+
     Try:
         kronline resume runs/copy-kf_rtrl-n64-seed0
+        kronline resume runs/copy-kf_rtrl-n64-seed0 --steps 1000000
     """
 
     run: tyro.conf.Positional[Path]
+    steps: int | None = None  # in all, from now on: more than it had
     data: str | None = None  # where the text lies now, if it was moved
     json: bool = False  # print one JSON object at the end
 
 
 def resume(args: Resume) -> int:
     """The run goes on."""
+    if args.steps is not None:
+        _lengthen(args.run, args.steps)
     if (args.run / "sweep.toml").is_file():
         from kronline.runs import sweep  # noqa: PLC0415  which is made of runs
 
@@ -77,6 +83,28 @@ def resume(args: Resume) -> int:
     exp = settings.build()
     _same(run, exp)
     return _ended(args.run, loop.go(args.run, settings, exp), args.json)
+
+
+def _lengthen(path: Path, steps: int) -> None:
+    """Give a run more steps; what it has measured at its end is measured at the new one."""
+    run = folder.read(path)
+    if run.kind not in KINDS:
+        raise UsageError(f"--steps is for a training; {path} is a run of {run.kind!r}")
+    if run.config["schedule"] != "constant":
+        raise UsageError(
+            f"--steps needs a constant learning rate; that of {path} is {run.config['schedule']}, "
+            "so it falls to zero at the end that was planned: train anew"
+        )
+    if steps <= run.about["steps"]:
+        raise UsageError(f"--steps must be more than {path} has, {run.about['steps']}, got {steps}")
+    settings: Any = config.make(KINDS[run.kind], config.read(KINDS[run.kind], path / folder.CONFIG))
+    settings = replace(settings, steps=steps)
+    with folder.locked(path):
+        # in this order: whenever it is cut short, what lies there is a run that can go on
+        folder.set_status(path, "stopped", step=run.status["step"], steps=steps)
+        about = run.about | {"steps": settings.build().steps}
+        disk.write(path / folder.ABOUT, json.dumps(about, indent=1) + "\n")
+        disk.write(path / folder.CONFIG, config.toml(settings, run.kind))
 
 
 def load(path: Path | str, data: str | None = None) -> tuple[Experiment, Any, int]:
