@@ -13,7 +13,7 @@ import tyro
 from browser import Browser, installed
 from kronline import disk
 from kronline.errors import UsageError
-from kronline.report import figures, labels, page, paper
+from kronline.report import beside, figures, labels, page, paper
 from kronline.report.command import Plot, Report, main
 from kronline.report.curves import curve, right
 from kronline.report.findings import Findings
@@ -245,6 +245,39 @@ def test_curves_over_steps_and_over_seconds(tmp_path):
     text_run(tmp_path / "t", [4.0, 2.0])
     c = curve(grouped(folder.find([tmp_path]), "text")[0], "valid", "seconds")
     assert math.isclose(np.interp(3.0, c.x, c.mean), 3.0)  # between two measurements
+
+
+def test_curves_of_others_stand_beside_ours(runs, tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "label,run,step,T\nTheirs,0,0,1\nTheirs,0,100,3\nTheirs,1,50,2\nTheirs,1,150,8\n"
+    )
+    (tmp_path / "b.csv").write_text("label,run,step,valid\nOther,x,0,4\nOther,x,100,2\n")
+    T, valid = beside.read([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert (T.kind, T.label, valid.kind, valid.label) == ("copy", "Theirs", "text", "Other")
+    # at 50 the one has T = 1 still, at 100 the other T = 2 still; beyond 100 there is only one
+    assert T.curve.x.tolist() == [0, 50, 100] and T.curve.mean.tolist() == [1, 1.5, 2.5]
+    assert valid.curve.mean.tolist() == [4, 2]
+    plotted(runs, tmp_path / "a.svg", "--beside", str(tmp_path / "a.csv"))
+    svg = (tmp_path / "a.svg").read_text()
+    assert ">Theirs</text>" in svg and ">Other</text>" not in svg
+    text = page.write(runs, tmp_path / "r.html", [T, valid]).read_text()
+    assert text.count("for comparison: Theirs.") == text.count("for comparison: Other.") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("", "needs the columns label, run, step, and T or valid"),
+        ("step,T\n1,2\n", "got step, T"),
+        ("label,run,step,T\na,0,1,2\na,0,two,3\n", "line 3: step and T must be numbers"),
+    ],
+)
+def test_curves_of_others_that_cannot_be_read(text, message, tmp_path):
+    if text is not None:
+        (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        beside.read([tmp_path / "a.csv"])
 
 
 def test_unfinished_runs_count_as_far_as_they_go(tmp_path):

@@ -21,10 +21,12 @@ class Report:
     Try:
         kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-uoro-n64-seed0
         kronline report runs --out report.html
+        kronline report results/copy --beside results/published/copy.csv
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
     out: Path = Path("report.html")  # the page
+    beside: tuple[Path, ...] = ()  # CSV files with curves of others: label,run,step,T (or valid)
     json: bool = False  # print one JSON object: where the page is, and its numbers
 
 
@@ -45,6 +47,7 @@ class Plot:
     out: Path = Path("plot.png")  # .png, .svg or .pdf
     x: Literal["steps", "seconds"] = "steps"  # over data time, or over compute time
     width: float | None = None  # inches; 3.3 is a column, 6.8 a page (default: 3.4 a panel)
+    beside: tuple[Path, ...] = ()  # CSV files with curves of others: label,run,step,T (or valid)
     over: str | None = None  # instead of curves, what came of each value of this setting
 
 
@@ -55,11 +58,11 @@ def main(args: Report | Plot) -> int:
 
 def report(args: Report) -> int:
     """Write the page, and say where it is."""
-    from kronline.report import page  # noqa: PLC0415  matplotlib takes a second
+    from kronline.report import beside, page  # noqa: PLC0415  matplotlib takes a second
     from kronline.report.findings import Findings  # noqa: PLC0415
 
     runs = folder.find(_given(args.runs))
-    path = page.write(runs, args.out)
+    path = page.write(runs, args.out, beside.read(args.beside))
     if args.json:
         print(json.dumps({"page": str(path)} | Findings.of(runs).numbers()))
     else:
@@ -69,7 +72,7 @@ def report(args: Report) -> int:
 
 def plot(args: Plot) -> int:
     """Draw, and say where it is."""
-    from kronline.report import figures, groups, over  # noqa: PLC0415  matplotlib takes a second
+    from kronline.report import beside, figures, groups, over  # noqa: PLC0415  takes a second
     from kronline.report.findings import Findings  # noqa: PLC0415
 
     kinds = (".png", ".svg", ".pdf")
@@ -87,7 +90,7 @@ def plot(args: Plot) -> int:
         over.draw(groups.grouped(runs, kinds_[0]), args.over, args.out, args.width or 6.8)
         print(f"{args.out}: {len(runs)} runs over {args.over}")
         return 0
-    panels = figures.panels_of(Findings.of(runs), args.x)
+    panels = figures.panels_of(Findings.of(runs, beside.read(args.beside)), args.x)
     if not panels:
         raise UsageError(
             f"nothing is measured over {args.x} in these runs yet, so there is nothing to draw"

@@ -50,16 +50,39 @@ def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
         return None
     done = [x[-1] for run, x, _ in seeds if run.state == "finished"]
     end = max(done or [x[-1] for _, x, _ in seeds])
-    grid = _grid([x for _, x, _ in seeds], end, exact=axis == "steps")
-    stairs = name == "T"
-    rows = [_read_off(grid, x, y, stairs, held=run.state == "finished") for run, x, y in seeds]
+    both = [(x, y) for _, x, y in seeds]
+    held = [run.state == "finished" for run, _, _ in seeds]
+    found = mean_of(both, end, stairs=name == "T", exact=axis == "steps", held=held)
+    ended = tuple((x[-1], y[-1], run.state) for run, x, y in seeds if run.state != "finished")
+    return found._replace(ended=ended)
+
+
+def mean_of(
+    runs: Sequence[tuple[np.ndarray, np.ndarray]],
+    end: float,
+    *,
+    stairs: bool,
+    exact: bool = True,
+    held: Sequence[bool] | None = None,
+) -> Curve:
+    """Mean and deviation of (x, y) of several runs.
+
+    Args:
+        runs: each measured at places of its own.
+        end: as far as the curve goes.
+        stairs: a value stays until the next one; else what lies between two is between them.
+        exact: at the places where runs were measured, if those are not too many.
+        held: which runs keep their last value; the others count as far as they have come.
+    """
+    grid = _grid([x for x, _ in runs], end, exact)
+    keeps = held or [False] * len(runs)
+    rows = [_read_off(grid, x, y, stairs, h) for (x, y), h in zip(runs, keeps, strict=True)]
     values = np.stack(rows)
     n = np.isfinite(values).sum(0)
     grid, values, n = grid[n > 0], values[:, n > 0], n[n > 0]
     mean = np.nansum(values, 0) / n
     std = np.sqrt(np.nansum((values - mean[None]) ** 2, 0) / np.maximum(n - 1, 1))
-    ended = tuple((x[-1], y[-1], run.state) for run, x, y in seeds if run.state != "finished")
-    return Curve(grid, mean, std, ended)
+    return Curve(grid, mean, std)
 
 
 def _over(run: Run, name: str, axis: Axis) -> tuple[np.ndarray, np.ndarray]:

@@ -103,10 +103,10 @@ def panels_of(f: Findings, x: Axis) -> list[Panel]:
     """What can be drawn of these runs."""
     panels = []
     if any(curve(g, "T", x) for g in f.copy.shown):
-        panels.append(draw.copy_T(f.copy.shown, x, f.look))
+        panels.append(draw.copy_T(f.copy.shown, x, f.look, f.others("copy")))
         panels += [draw.copy_right(f.copy.shown, f.look)] * any(map(right, f.copy.shown))
     if any(curve(g, "valid", x) for g in f.text.shown):
-        panels.append(draw.text_valid(f.text.shown, x, f.look))
+        panels.append(draw.text_valid(f.text.shown, x, f.look, f.others("text")))
     for shown in (f.copy.shown, f.text.shown) if x == "steps" else ():
         names = [n for n in MONITORED if any(curve(g, n) for g in shown)]
         panels += [draw.monitor(shown, name, f.look) for name in names]

@@ -1,10 +1,12 @@
 """All that a report says, computed from the runs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kronline.report import paper
+from kronline.report.beside import Beside
+from kronline.report.curves import Curve
 from kronline.report.groups import Group, Picked, Stat, best_rates, grouped
 from kronline.report.noise import Series, series
 from kronline.report.style import Look, looks
@@ -22,9 +24,10 @@ class Findings:
     over_time: list[Series]
     over_units: list[Series]
     look: dict[str, Look]  # of every label
+    beside: list[Beside] = field(default_factory=list)  # what others measured
 
     @classmethod
-    def of(cls, runs: Iterable[Run]) -> "Findings":
+    def of(cls, runs: Iterable[Run], beside: Sequence[Beside] = ()) -> "Findings":
         """Everything at once."""
         runs = list(runs)
         copy, text = (best_rates(grouped(runs, kind)) for kind in ("copy", "text"))
@@ -34,7 +37,12 @@ class Findings:
             [(g.method, g.label) for g in text.shown],
             [(s.method, s.label) for s in [*over_time, *over_units]],
         )
-        return cls(runs, copy, text, grouped(runs, "variance"), over_time, over_units, look)
+        noise = grouped(runs, "variance")
+        return cls(runs, copy, text, noise, over_time, over_units, look, list(beside))
+
+    def others(self, kind: str) -> list[tuple[str, Curve]]:
+        """Curves of others that belong to a kind of run."""
+        return [(b.label, b.curve) for b in self.beside if b.kind == kind]
 
     def groups(self, kind: str) -> list[Group]:
         """All groups of a kind, every learning rate."""

@@ -8,6 +8,7 @@ from kronline import disk
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.report import details, keys, labels, noise_section, paper, sections
+from kronline.report.beside import Beside
 from kronline.report.findings import Findings
 from kronline.report.html import Html, prose, tag
 from kronline.report.style import Look
@@ -19,11 +20,12 @@ KINDS = ("copy", "text", "variance")
 LINKS = {"copy": ("copy", "Copy task"), "text": ("text", "Text"), "variance": ("noise", "Noise")}
 
 
-def write(runs: Sequence[Run], out: Path) -> Path:
+def write(runs: Sequence[Run], out: Path, beside: Sequence[Beside] = ()) -> Path:
     """Write the report of these runs.
 
     Args:
         runs: as `folder.find` gives them.
+        beside: curves of others, drawn beside them.
         out: the file, in a folder that exists.
 
     Returns:
@@ -31,7 +33,7 @@ def write(runs: Sequence[Run], out: Path) -> Path:
     """
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"out needs a file in an existing folder, report.html, got {str(out)!r}")
-    disk.write(out, page(Findings.of(runs)))
+    disk.write(out, page(Findings.of(runs, beside)))
     return out
 
 

@@ -20,13 +20,17 @@ Looks = Mapping[str, Look]
 Panel = Callable[[Axes, Style], None]
 
 
-def copy_T(groups: Sequence[Group], axis: Axis, look: Looks) -> Panel:
+Others = Sequence[tuple[str, Curve]]  # curves that are not ours, with their labels
+
+
+def copy_T(groups: Sequence[Group], axis: Axis, look: Looks, others: Others = ()) -> Panel:
     """Figure 1a: the curriculum's T, over data time or compute time."""
 
     def draw(ax: Axes, style: Style) -> None:
         scale = _time(ax, axis, [curve(g, "T", axis) for g in groups])
         for g in groups:
             _line(ax, curve(g, "T", axis), g.label, look[g.label], style, scale)
+        _others(ax, others, axis, style, scale)
         _horizons(ax, groups, style)
         ax.set_ylabel("string length T")
         ax.set_ylim(bottom=0)
@@ -52,7 +56,7 @@ def copy_right(groups: Sequence[Group], look: Looks) -> Panel:
     return draw
 
 
-def text_valid(groups: Sequence[Group], axis: Axis, look: Looks) -> Panel:
+def text_valid(groups: Sequence[Group], axis: Axis, look: Looks, others: Others = ()) -> Panel:
     """Figure 2: validation bits per character, over data time or compute time."""
 
     def draw(ax: Axes, style: Style) -> None:
@@ -60,6 +64,7 @@ def text_valid(groups: Sequence[Group], axis: Axis, look: Looks) -> Panel:
         scale = _time(ax, axis, curves)
         for g, c in zip(groups, curves, strict=True):
             _line(ax, c, g.label, look[g.label], style, scale)
+        _others(ax, others, axis, style, scale)
         ax.set_ylabel("validation bits/char")
         _without_the_first_fall(ax, [c for c in curves if c is not None])
 
@@ -212,6 +217,19 @@ def _line(
             ms=0.95 * size,
             mew=0.19 * size,
             clip_on=False,
+        )
+
+
+def _others(ax: Axes, others: Others, axis: Axis, style: Style, scale: float) -> None:
+    """Dotted, as far as ours come; nobody knows on what machine, so not over compute time."""
+    if axis != "steps":
+        return
+    for label, c in others:
+        seen = c.x <= ax.get_xlim()[1] * scale
+        x, mean, std = (a[seen] for a in (c.x / scale, c.mean, c.std))
+        ax.fill_between(x, mean - std, mean + std, color=style.ink, alpha=0.1, lw=0)
+        ax.plot(
+            x, mean, color=style.ink, ls=(0, (1, 0.8)), lw=0.2 * rcParams["font.size"], label=label
         )
 
 

@@ -49,7 +49,7 @@ def figure(panels: Sequence[tuple[Panel, str]], caption: Any) -> Html:
 def copy(f: Findings) -> Html:
     """Figure 1."""
     shown = f.copy.shown
-    panels = [(draw.copy_T(shown, "steps", f.look), words.copy_T(shown))]
+    panels = [(draw.copy_T(shown, "steps", f.look, f.others("copy")), words.copy_T(shown))]
     where = "T over time steps"
     if any(g.stat("seconds") for g in shown):
         panels.append((draw.copy_T(shown, "seconds", f.look), words.copy_seconds(shown)))
@@ -62,6 +62,7 @@ def copy(f: Findings) -> Html:
         tag("b", "The copy task. "),
         f"{where}; {words.seeds(shown)}. A bit is written {labels.listed(sorted(lags))} steps "
         "after it is read.",
+        _beside(f, "copy"),
         _ended(shown),
     )
     intro = (
@@ -100,7 +101,7 @@ def _copy_row(f: Findings, g: Group) -> list[Any]:
 def text(f: Findings) -> Html:
     """Figure 2 and Table 1."""
     shown = f.text.shown
-    panels = [(draw.text_valid(shown, "steps", f.look), words.text_valid(shown))]
+    panels = [(draw.text_valid(shown, "steps", f.look, f.others("text")), words.text_valid(shown))]
     where = "over time steps"
     if any(g.stat("seconds") for g in shown):
         panels.append((draw.text_valid(shown, "seconds", f.look), words.text_seconds(shown)))
@@ -109,6 +110,7 @@ def text(f: Findings) -> Html:
     caption = join(
         tag("b", names, ". "),
         f"Validation bits per character {where}; {words.seeds(shown)}.",
+        _beside(f, "text"),
         _ended(shown),
     )
     ptb = all(map(paper.is_ptb, shown))
@@ -183,6 +185,12 @@ def _common(g: Group) -> list[Any]:
         labels.duration(seconds.mean) if seconds else "–",
         len(g.runs),
     ]
+
+
+def _beside(f: Findings, kind: str) -> str:
+    """Whose curves the dotted ones are."""
+    names = [label for label, _ in f.others(kind)]
+    return f" Dotted, without marks, for comparison: {labels.listed(names)}." if names else ""
 
 
 def _ended(groups: Sequence[Group]) -> str:

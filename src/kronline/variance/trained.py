@@ -54,7 +54,7 @@ def train(at: Path, s: Variance) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # what is found is printed by the table
         if not folder.is_run(at):
             return command.train(run)
-        return command.resume(command.Resume(at, s.data)) if _unfinished(at) else 0
+        return command.resume(command.Resume(at, data=s.data)) if _unfinished(at) else 0
 
 
 def _unfinished(at: Path) -> bool:
