@@ -61,3 +61,15 @@ def test_wrong_input_is_explained(run, tmp_path, capsys):
     folder.set_status(run, "stopped", step=20)
     assert code("publish", str(run), "--out", str(tmp_path)) == 2
     assert "only finished runs" in capsys.readouterr().err
+    assert code("publish", str(run), "--out", str(tmp_path), "--unfinished") == 0
+    assert folder.read(tmp_path / "small").state == "stopped"
+
+
+def test_a_variance_run_is_published_whole(tmp_path):
+    size = ["--units", "2", "4", "--units-networks", "1", "--units-draws", "2", "--steps", "3"]
+    what = ["--experiment", "units", "--estimators", "uoro", "--out", str(tmp_path / "noise")]
+    assert code("variance", *what, *size) == 0
+    assert code("publish", str(tmp_path / "noise"), "--out", str(tmp_path / "out")) == 0
+    whole, thin = folder.read(tmp_path / "noise"), folder.read(tmp_path / "out" / "noise")
+    assert thin.metrics == whole.metrics and len(thin.metrics) == 2
+    assert (thin.timing, thin.state) == (whole.timing, "finished")

@@ -25,8 +25,9 @@ RARE = ("valid", "test", "solved")  # lines that have one of these are all kept
 class Publish:
     """Copy runs, thinned and without checkpoints, into a folder that is small enough to keep.
 
-    Curves keep so many points, and every validation; times are summed up between them. Names of
-    folders on this machine are left out: data is named by what it is.
+    Curves keep so many points, and every validation; times are summed up between them. Of a
+    variance run all lines are kept. Names of folders on this machine are left out: data is named by
+    what it is.
 
     Try:
         kronline publish runs/sweep --out results/copy
@@ -36,6 +37,7 @@ class Publish:
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
     out: Path = Path("results")  # where they go, a folder each
     points: int = 60  # of a curve
+    unfinished: bool = False  # runs that were stopped, too, as far as they came
     json: bool = False  # print one JSON object: the folders, and how large they are together
 
 
@@ -46,11 +48,13 @@ def main(args: Publish) -> int:
     if not args.runs:
         raise UsageError("needed at least one run, or a folder that holds some; `kronline list`")
     runs = folder.find(args.runs)
-    unfinished = [run.name for run in runs if run.state not in ("finished", "diverged")]
+    ended = ("finished", "diverged", *(("stopped",) if args.unfinished else ()))
+    unfinished = [run.name for run in runs if run.state not in ended]
     if unfinished:
         raise UsageError(
             f"only finished runs are published, and these are not: {', '.join(unfinished)}; "
-            "`kronline resume` them first, or name the others"
+            "`kronline resume` them first, or name the others; with --unfinished, those that were "
+            "stopped are published as far as they came"
         )
     places = [write(run, args.out, args.points) for run in runs]
     size = sum(f.stat().st_size for place in places for f in place.iterdir())
@@ -65,9 +69,12 @@ def write(run: Run, out: Path, points: int) -> Path:
     """One run, over what was there of it."""
     place = out / run.name
     place.mkdir(parents=True, exist_ok=True)
-    metrics = thinned(run.metrics, points)
+    metrics, timing = run.metrics, run.timing
+    if run.kind != "variance":  # each line of which is a network of its own
+        metrics = thinned(metrics, points)
+        timing = _summed(timing, [m["step"] for m in metrics])
     disk.write(place / folder.METRICS, _lines(metrics))
-    disk.write(place / folder.TIMING, _lines(_summed(run.timing, [m["step"] for m in metrics])))
+    disk.write(place / folder.TIMING, _lines(timing))
     disk.write(place / folder.ABOUT, json.dumps(run.about, indent=1) + "\n")
     disk.write(place / folder.STATUS, json.dumps(run.status) + "\n")
     disk.write(place / folder.CONFIG, _portable(run))
