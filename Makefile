@@ -25,8 +25,8 @@ test: install-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: install-dev
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples docs
+	$(BIN)/ruff format --check src tests examples docs
 
 types: install-dev
 	$(BIN)/mypy

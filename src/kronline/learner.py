@@ -290,7 +290,7 @@ class Learner:
 
         def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Any]]:
             state, grads, seen, apart = self._segment(state, *inputs, monitor=monitor)
-            norm = optax.global_norm(grads) if norms else None
+            norm = jnp.sqrt(gr.norm2(grads)) if norms else None
             return self._updated(state, grads), (_out(seen, predictions), (norm, apart))
 
         state, (out, (norm, apart)) = self._scan(one, state, self._cut(seg), noise)

@@ -1,5 +1,6 @@
 """What a training run can be told, and the learner, task and data that it means."""
 
+import abc
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class Experiment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(abc.ABC):
     """What all training runs have in common."""
 
     preset: str = ""  # paper or laptop: a whole configuration; what else is given overrides it
@@ -72,9 +73,9 @@ class Train:
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"seed must be between 0 and 2^32 - 1, got {self.seed}")
 
+    @abc.abstractmethod
     def build(self) -> Experiment:
         """The run, ready to start."""
-        raise NotImplementedError(type(self).__name__)
 
     def learner(self, symbols: int, steps: int) -> Learner:
         """The network and how it learns."""
