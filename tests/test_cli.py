@@ -31,6 +31,11 @@ def code(*args):
     return end.value.code
 
 
+def test_what_draws_nothing_does_not_wait_for_matplotlib():
+    see = "import sys, kronline.cli; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", see], check=False).returncode == 0
+
+
 def test_the_demo_trains_and_reports(tmp_path, monkeypatch, capsys):
     args = ["demo", "--steps", "400", "--hidden", "8", "--json"]
     done = kronline(*args, cwd=tmp_path)

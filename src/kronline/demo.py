@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from kronline.errors import UsageError
-from kronline.report import page
 from kronline.runs import command, config, folder, sweep
 from kronline.runs.sweep import CopySweep
 
@@ -50,6 +49,8 @@ def main(demo: Demo) -> int:
     code, result = sweep.carry_out(replace(settings, out=out))
     if result is None:
         return code
+    from kronline.report import page  # noqa: PLC0415  matplotlib takes a second
+
     made = page.write(folder.find([out]), out / "report.html")
     if demo.json:
         print(json.dumps(result | {"page": str(made)}))

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
-
 
 @dataclass(frozen=True)
 class Style:
@@ -125,6 +123,8 @@ def using(style: Style, size: float, outlines: bool = True) -> Iterator[None]:
         size: of the font, in points.
         outlines: SVG with letters as outlines, the same on every machine; else as text.
     """
+    import matplotlib as mpl  # noqa: PLC0415  looks are needed without it, and it takes a second
+
     settings: Any = {  # of rcParams
         "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
         "font.size": size,
