@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev demo test lint types verify bench constraints clean
+.PHONY: install install-dev demo test lint types verify bench docs constraints clean
 
 install: .venv/installed
 
@@ -36,6 +36,16 @@ verify: install
 
 bench: install
 	$(BIN)/kronline bench
+
+# tables, figures and the page of docs/results.md, from the files in results/
+RUNS := results/variance results/copy results/copy-clip results/copy-million results/ptb
+docs: install
+	$(BIN)/python docs/tables.py
+	$(BIN)/kronline plot results/variance --out docs/figures/variance.png
+	$(BIN)/kronline plot results/copy-clip --beside results/published/copy.csv --out docs/figures/copy-clip.png
+	$(BIN)/kronline plot results/copy-million --beside results/published/copy.csv --width 5 --out docs/figures/million.png
+	$(BIN)/kronline plot results/ptb --out docs/figures/ptb-128.png
+	$(BIN)/kronline report $(RUNS) --beside results/published/copy.csv --out docs/results.html
 
 # a set of versions that works, for every platform; names no host
 constraints:

@@ -23,7 +23,7 @@ def tables():
 def test_tables_are_what_the_results_say():
     made = tables()
     assert made.main(["--check"]) == 0
-    used = {name for page in made.PAGES for _, name, _ in made.MARK.findall(page.read_text())}
+    used = {name for page in made.PAGES for _, name, _, _ in made.MARK.findall(page.read_text())}
     assert used == set(made.TABLES)
 
 

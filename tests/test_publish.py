@@ -1,6 +1,7 @@
 """Published runs: small, complete, and read by the same tools."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_no_folder_of_this_machine_is_named(run, tmp_path):
     whole = folder.read(run)
     config = tmp_path / "text"
     config.mkdir()
-    (config / folder.CONFIG).write_text('hidden = 4\ndata = "/home/somebody/ptb"\n')
+    (config / folder.CONFIG).write_text('data = "/home/somebody/x"\nrun = "/home/my/net"\n')
     text = folder.Run(
         config,
         "text",
@@ -50,7 +51,7 @@ def test_no_folder_of_this_machine_is_named(run, tmp_path):
         whole.timing,
     )
     place = publish.write(text, tmp_path / "out", 10)
-    assert (place / folder.CONFIG).read_text() == 'hidden = 4\ndata = "ptb"\n'
+    assert (place / folder.CONFIG).read_text() == 'data = "ptb"\nrun = "net"\n'
 
 
 def test_wrong_input_is_explained(run, tmp_path, capsys):
@@ -60,9 +61,21 @@ def test_wrong_input_is_explained(run, tmp_path, capsys):
     assert "needed points >= 2, got 1" in capsys.readouterr().err
     folder.set_status(run, "stopped", step=20)
     assert code("publish", str(run), "--out", str(tmp_path)) == 2
-    assert "only finished runs" in capsys.readouterr().err
+    assert "these have not: small (stopped)" in capsys.readouterr().err
     assert code("publish", str(run), "--out", str(tmp_path), "--unfinished") == 0
     assert folder.read(tmp_path / "small").state == "stopped"
+    for steps in ([], ["--steps", "900"]):  # it has no checkpoints, and keeps what it measured
+        before = (tmp_path / "small" / "metrics.jsonl").read_bytes()
+        assert code("resume", str(tmp_path / "small"), *steps) == 2
+        assert "has no checkpoints" in capsys.readouterr().err
+        assert (tmp_path / "small" / "metrics.jsonl").read_bytes() == before
+    folder.set_status(run, "running", step=20)  # by a process that is no more
+    assert code("publish", str(run), "--out", str(tmp_path), "--unfinished") == 0
+    assert code("publish", str(run), "--out", str(run.parent), "--unfinished") == 2
+    assert "would be thinned itself" in capsys.readouterr().err
+    shutil.copytree(run, tmp_path / "other" / "small")
+    assert code("publish", str(run), str(tmp_path / "other"), "--unfinished") == 2
+    assert "several are called small" in capsys.readouterr().err
 
 
 def test_a_variance_run_is_published_whole(tmp_path):

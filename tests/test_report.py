@@ -15,7 +15,7 @@ from kronline import disk
 from kronline.errors import UsageError
 from kronline.report import beside, figures, labels, page, paper
 from kronline.report.command import Plot, Report, main
-from kronline.report.curves import curve, right
+from kronline.report.curves import Curve, curve, right
 from kronline.report.findings import Findings
 from kronline.report.groups import Stat, best_rates, grouped
 from kronline.report.style import DARK, LIGHT, looks
@@ -247,30 +247,54 @@ def test_curves_over_steps_and_over_seconds(tmp_path):
     assert math.isclose(np.interp(3.0, c.x, c.mean), 3.0)  # between two measurements
 
 
+def csv_file(path, *lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
 def test_curves_of_others_stand_beside_ours(runs, tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "label,run,step,T\nTheirs,0,0,1\nTheirs,0,100,3\nTheirs,1,50,2\nTheirs,1,150,8\n"
+    T_ = csv_file(
+        tmp_path / "a.csv",
+        "\ufefflabel,run,step,T",  # as Excel begins a file
+        *("Theirs,0,0,1", "Theirs,0,100,3", "Theirs,1,50,2", "Theirs,1,150,8"),
+        *("KF-RTRL,0,0,1", "KF-RTRL,0,90000,9", "Late,0,90000,9", "Late,0,99000,9"),
     )
-    (tmp_path / "b.csv").write_text("label,run,step,valid\nOther,x,0,4\nOther,x,100,2\n")
-    T, valid = beside.read([tmp_path / "a.csv", tmp_path / "b.csv"])
-    assert (T.kind, T.label, valid.kind, valid.label) == ("copy", "Theirs", "text", "Other")
-    # at 50 the one has T = 1 still, at 100 the other T = 2 still; beyond 100 there is only one
-    assert T.curve.x.tolist() == [0, 50, 100] and T.curve.mean.tolist() == [1, 1.5, 2.5]
+    valid_ = csv_file(tmp_path / "b.csv", "label,run,step,valid", "_o,x,0,4", "_o,x,100,2")
+    T, same, late, valid = beside.read([T_, valid_])
+    assert [b.kind for b in (T, same, late, valid)] == ["copy", "copy", "copy", "text"]
+    # at 50 the one has T = 1 still, at 100 the other T = 2 still; elsewhere there is only one
+    assert T.curve.x.tolist() == [50, 100] and T.curve.mean.tolist() == [1.5, 2.5]
     assert valid.curve.mean.tolist() == [4, 2]
-    plotted(runs, tmp_path / "a.svg", "--beside", str(tmp_path / "a.csv"))
+    plotted(runs, tmp_path / "a.svg", "--beside", str(T_), str(valid_))
     svg = (tmp_path / "a.svg").read_text()
-    assert ">Theirs</text>" in svg and ">Other</text>" not in svg
-    text = page.write(runs, tmp_path / "r.html", [T, valid]).read_text()
-    assert text.count("for comparison: Theirs.") == text.count("for comparison: Other.") == 1
+    # one that has the name of ours is told apart, one that begins after ours end is not named
+    assert all(f">{name}</text>" in svg for name in ("Theirs", "KF-RTRL", "KF-RTRL (others)"))
+    assert ">Late</text>" not in svg and "_o</text>" in svg
+    text = page.write(runs, tmp_path / "r.html", [T, same, late, valid]).read_text()
+    assert text.count("for comparison: Theirs and KF-RTRL (others).") == 1
+    assert text.count("for comparison: _o.") == 1
+
+
+def test_curves_of_others_end_where_ours_do():
+    c = Curve(np.array([0.0, 100, 200]), np.array([0.0, 1, 3]), np.zeros(3)).until(150)
+    assert c.x.tolist() == [0, 100, 150] and c.mean.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("", "needs the columns label, run, step, and T or valid"),
+        ("", "needs the columns label, run, step, and either T or valid, got nothing"),
         ("step,T\n1,2\n", "got step, T"),
-        ("label,run,step,T\na,0,1,2\na,0,two,3\n", "line 3: step and T must be numbers"),
+        ("label,run,step,T,valid\na,0,1,2,3\n", "either T or valid"),
+        ("label,run,step,T\n", "has no measurement"),
+        ("label,run,step,T\na,0,1,2\n\na,0,two,3\n", "line 4: step and T must be numbers"),
+        ("label,run,step,T\na,0,1\n", "line 2: step and T must be numbers"),
+        ("label,run,step,T\na,0,nan,1\n", "line 2: step and T must be finite"),
+        ("label,run,step,valid\na,0,1,inf\n", "must be finite"),
+        ("label,run,step,T\n,0,1,2\n", "the label is empty"),
+        ("label,run,step,T\na,0,1,2\na,1,5,6\n", "no step in common"),
+        ("label,run,step,T\n" + "x" * 200_000 + ",0,1,2\n", "field larger than"),
     ],
 )
 def test_curves_of_others_that_cannot_be_read(text, message, tmp_path):
@@ -278,6 +302,16 @@ def test_curves_of_others_that_cannot_be_read(text, message, tmp_path):
         (tmp_path / "a.csv").write_text(text)
     with pytest.raises(UsageError, match=message):
         beside.read([tmp_path / "a.csv"])
+
+
+def test_curves_of_others_are_never_left_out_in_silence(runs, tmp_path):
+    T = str(csv_file(tmp_path / "a.csv", "label,run,step,T", "a,0,1,2", "a,0,9,3"))
+    for args in (("--x", "seconds"), ("--over", "rate")):
+        with pytest.raises(UsageError, match="--beside needs --x steps"):
+            plotted(runs, tmp_path / "a.png", "--beside", T, *args)
+    text = text_run(tmp_path / "text", [2.0, 1.9])
+    with pytest.raises(UsageError, match="there is no run of copy"):
+        main(Report((text.path,), tmp_path / "r.html", (Path(T),)))
 
 
 def test_unfinished_runs_count_as_far_as_they_go(tmp_path):

@@ -103,27 +103,55 @@ def test_to_resume_a_finished_run_is_harmless(unbroken, tmp_path, capsys):
             assert (file.read_bytes(), file.stat().st_mtime_ns) == was
 
 
-@pytest.mark.parametrize("kind", ["copy", "text"])
-def test_a_run_goes_on_beyond_its_end(kind, unbroken, book, tmp_path, capsys):
-    run, half = tmp_path / "run", STEPS[kind] // 2
-    assert command("train", *words(kind, book), "--steps", half, "--out", run) == 0
-    for wrong in (half, half - 1):
-        assert command("resume", run, "--steps", wrong) == 2
-        assert f"must be more than {run} has, {half}, got {wrong}" in capsys.readouterr().err
+def bytes_of(run):
+    return {f: f.read_bytes() for f in run.rglob("*") if f.is_file() and f.name != "lock"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), [("copy", 100), ("text", 500), ("text", 510)], ids=["copy", "text", "odd"]
+)
+def test_a_run_goes_on_beyond_its_end(kind, first, unbroken, book, tmp_path, capsys):
+    run = tmp_path / "run"  # 510 is within a chunk of 20: it goes on from 500
+    assert command("train", *words(kind, book), "--steps", first, "--out", run) == 0
+    moved = tmp_path / "moved.txt"
+    shutil.copy(book, moved)
+    (tmp_path / "other.txt").write_text("another text " * 400)
+    wrong = [
+        (["--steps", first], f"must be more than {run} has, {first}, got {first}"),
+        (["--steps", first + 90, "--data", tmp_path / "other.txt"], ""),
+        (["--steps", first + 90, "--data", tmp_path / "none.txt"], ""),
+    ]
+    before = bytes_of(run)
+    for args, message in wrong:
+        assert command("resume", run, *args) == 2
+        assert message in capsys.readouterr().err
+        assert bytes_of(run) == before
     assert command("resume", run, "--steps", STEPS[kind]) == 0
     assert same(unbroken[kind], run) == []
-    for name in ("about", "status"):
-        assert json.loads((run / f"{name}.json").read_text())["steps"] == STEPS[kind]
+    about = json.loads((run / "about.json").read_text())
+    assert (about["steps"], about["lengthened"]) == (STEPS[kind], [first])
+    assert status(run)["steps"] == STEPS[kind]
 
 
-def test_a_rate_that_has_fallen_to_zero_stays_there(book, tmp_path, capsys):
-    run = tmp_path / "run"
+def test_runs_that_cannot_be_longer(unbroken, book, tmp_path, capsys):
+    run = tmp_path / "linear"
     given = words("copy", book, "--steps", 20, "--schedule", "linear", "--out", run)
     assert command("train", *given) == 0
-    before = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
-    assert command("resume", run, "--steps", 40) == 2
-    assert "needs a constant learning rate" in capsys.readouterr().err
-    assert {f: f.read_bytes() for f in run.rglob("*") if f.is_file()} == before
+    odd = tmp_path / "odd"
+    given = words("copy", book, "--steps", 30, "--keep", 1, "--out", odd)
+    assert command("train", *given) == 0
+    member = shutil.copytree(unbroken["copy"], tmp_path / "sweep" / "member")
+    (tmp_path / "sweep" / "sweep.toml").touch()
+    for path, message in (
+        (run, "needs a run with --schedule constant"),
+        (odd, "no checkpoint before that"),
+        (member, "is one of a sweep"),
+        (tmp_path / "sweep", "is a sweep, and has several"),
+    ):
+        before = bytes_of(path)
+        assert command("resume", path, "--steps", 4000) == 2
+        assert message in capsys.readouterr().err
+        assert bytes_of(path) == before
 
 
 # -- signals, kills, a second process --------------------------------------------------------------

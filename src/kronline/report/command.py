@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 
 from kronline.errors import UsageError
+from kronline.report.beside import Beside
 from kronline.runs import folder
 
 
@@ -26,7 +27,7 @@ class Report:
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
     out: Path = Path("report.html")  # the page
-    beside: tuple[Path, ...] = ()  # CSV files with curves of others: label,run,step,T (or valid)
+    beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid)
     json: bool = False  # print one JSON object: where the page is, and its numbers
 
 
@@ -41,13 +42,14 @@ class Plot:
         kronline plot runs/sweep --out copy.pdf
         kronline plot runs/sweep --x seconds --width 3.3 --out copy.png
         kronline plot runs/sweep --over regulariser --out regularisers.png
+        kronline plot runs/sweep --beside theirs.csv --out both.png
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
     out: Path = Path("plot.png")  # .png, .svg or .pdf
     x: Literal["steps", "seconds"] = "steps"  # over data time, or over compute time
     width: float | None = None  # inches; 3.3 is a column, 6.8 a page (default: 3.4 a panel)
-    beside: tuple[Path, ...] = ()  # CSV files with curves of others: label,run,step,T (or valid)
+    beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid)
     over: str | None = None  # instead of curves, what came of each value of this setting
 
 
@@ -62,7 +64,7 @@ def report(args: Report) -> int:
     from kronline.report.findings import Findings  # noqa: PLC0415
 
     runs = folder.find(_given(args.runs))
-    path = page.write(runs, args.out, beside.read(args.beside))
+    path = page.write(runs, args.out, _needed(beside.read(args.beside), runs))
     if args.json:
         print(json.dumps({"page": str(path)} | Findings.of(runs).numbers()))
     else:
@@ -83,6 +85,9 @@ def plot(args: Plot) -> int:
     if args.width is not None and not 1 <= args.width <= 40:
         raise UsageError(f"width must be between 1 and 40 inches, got {args.width}")
     runs = folder.find(_given(args.runs))
+    others = _needed(beside.read(args.beside), runs)
+    if others and (args.over is not None or args.x == "seconds"):
+        raise UsageError("--beside needs --x steps, and no --over: others' compute is not known")
     if args.over is not None:
         kinds_ = sorted({run.kind for run in runs})
         if kinds_ not in (["copy"], ["text"]):
@@ -90,7 +95,7 @@ def plot(args: Plot) -> int:
         over.draw(groups.grouped(runs, kinds_[0]), args.over, args.out, args.width or 6.8)
         print(f"{args.out}: {len(runs)} runs over {args.over}")
         return 0
-    panels = figures.panels_of(Findings.of(runs, beside.read(args.beside)), args.x)
+    panels = figures.panels_of(Findings.of(runs, others), args.x)
     if not panels:
         raise UsageError(
             f"nothing is measured over {args.x} in these runs yet, so there is nothing to draw"
@@ -98,6 +103,18 @@ def plot(args: Plot) -> int:
     figures.for_paper(panels, args.out, args.width or 3.4 * min(2, len(panels)))
     print(f"{args.out}: {len(panels)} panel{'s' * (len(panels) > 1)} of {len(runs)} runs")
     return 0
+
+
+def _needed(others: list[Beside], runs: list[folder.Run]) -> list[Beside]:
+    """Each belongs to runs that are there."""
+    kinds = {run.kind for run in runs}
+    for b in others:
+        if b.kind not in kinds:
+            raise UsageError(
+                f"--beside gives {b.label!r}, curves of {b.kind}, and there is no run of {b.kind} "
+                f"to draw them beside: these are runs of {' and '.join(sorted(kinds))}"
+            )
+    return others
 
 
 def _given(paths: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -21,6 +21,12 @@ class Curve(NamedTuple):
     std: np.ndarray
     ended: tuple[tuple[float, float, str], ...] = ()  # x, y, state
 
+    def until(self, end: float) -> "Curve":
+        """No further than this."""
+        kept = self.x <= end
+        x = np.append(self.x[kept], end) if self.x[0] <= end < self.x[-1] else self.x[kept]
+        return Curve(x, np.interp(x, self.x, self.mean), np.interp(x, self.x, self.std))
+
 
 def right(group: Group) -> Curve | None:
     """The share of bits right at each string length, where runs have tried that."""

@@ -7,7 +7,7 @@ from typing import Any
 from kronline.report import paper
 from kronline.report.beside import Beside
 from kronline.report.curves import Curve
-from kronline.report.groups import Group, Picked, Stat, best_rates, grouped
+from kronline.report.groups import Group, Picked, Stat, best_rates, grouped, number
 from kronline.report.noise import Series, series
 from kronline.report.style import Look, looks
 from kronline.runs.folder import Run
@@ -38,11 +38,14 @@ class Findings:
             [(s.method, s.label) for s in [*over_time, *over_units]],
         )
         noise = grouped(runs, "variance")
-        return cls(runs, copy, text, noise, over_time, over_units, look, list(beside))
+        apart = [b._replace(label=f"{b.label} (others)") if b.label in look else b for b in beside]
+        return cls(runs, copy, text, noise, over_time, over_units, look, apart)
 
     def others(self, kind: str) -> list[tuple[str, Curve]]:
-        """Curves of others that belong to a kind of run."""
-        return [(b.label, b.curve) for b in self.beside if b.kind == kind]
+        """Curves of others that belong to a kind of run, as far as ours come."""
+        steps = [number(run, "step") or 0 for run in self.runs if run.kind == kind]
+        found = [(b.label, b.curve.until(max(steps))) for b in self.beside if b.kind == kind]
+        return [(label, c) for label, c in found if len(c.x) > 1]
 
     def groups(self, kind: str) -> list[Group]:
         """All groups of a kind, every learning rate."""

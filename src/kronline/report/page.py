@@ -25,8 +25,8 @@ def write(runs: Sequence[Run], out: Path, beside: Sequence[Beside] = ()) -> Path
 
     Args:
         runs: as `folder.find` gives them.
-        beside: curves of others, drawn beside them.
         out: the file, in a folder that exists.
+        beside: curves of others, drawn beside them.
 
     Returns:
         where it lies.

@@ -16,10 +16,10 @@ from kronline.tasks.copy import Copy
 
 MARKS = {"diverged": "x", "running": ">", "stopped": "|", "killed": "|"}  # where a seed ended
 
+OTHERS = ((0, (1, 0.8)), (0, (4, 1, 1, 1)), (0, (6, 1.5)), (0, (1, 2.5)))  # dashes, in turn
+
 Looks = Mapping[str, Look]
 Panel = Callable[[Axes, Style], None]
-
-
 Others = Sequence[tuple[str, Curve]]  # curves that are not ours, with their labels
 
 
@@ -66,7 +66,8 @@ def text_valid(groups: Sequence[Group], axis: Axis, look: Looks, others: Others 
             _line(ax, c, g.label, look[g.label], style, scale)
         _others(ax, others, axis, style, scale)
         ax.set_ylabel("validation bits/char")
-        _without_the_first_fall(ax, [c for c in curves if c is not None])
+        shown = [*curves, *(c for _, c in others if axis == "steps")]
+        _without_the_first_fall(ax, [c for c in shown if c is not None])
 
     return draw
 
@@ -206,7 +207,7 @@ def _line(
         marker=look.marker,
         ms=0.43 * size,
         markevery=spaced if len(x) > 2 else None,
-        label=label if label[:1] != "_" else f" {label}",  # else matplotlib would hide it
+        label=_shown(label),
     )
     for at, y, state in c.ended:
         ax.plot(
@@ -221,16 +222,19 @@ def _line(
 
 
 def _others(ax: Axes, others: Others, axis: Axis, style: Style, scale: float) -> None:
-    """Dotted, as far as ours come; nobody knows on what machine, so not over compute time."""
+    """Without marks, in ink; nobody knows on what machine, so not over compute time."""
     if axis != "steps":
         return
-    for label, c in others:
-        seen = c.x <= ax.get_xlim()[1] * scale
-        x, mean, std = (a[seen] for a in (c.x / scale, c.mean, c.std))
-        ax.fill_between(x, mean - std, mean + std, color=style.ink, alpha=0.1, lw=0)
-        ax.plot(
-            x, mean, color=style.ink, ls=(0, (1, 0.8)), lw=0.2 * rcParams["font.size"], label=label
-        )
+    for i, (label, c) in enumerate(others):
+        x = c.x / scale
+        ax.fill_between(x, c.mean - c.std, c.mean + c.std, color=style.ink, alpha=0.1, lw=0)
+        dash, width = OTHERS[i % len(OTHERS)], 0.2 * rcParams["font.size"]
+        ax.plot(x, c.mean, color=style.ink, ls=dash, lw=width, label=_shown(label))
+
+
+def _shown(label: str) -> str:
+    """Matplotlib would hide one that begins like this."""
+    return label if label[:1] != "_" else f" {label}"
 
 
 def _time(ax: Axes, axis: Axis, curves: Sequence[Curve | None]) -> float:

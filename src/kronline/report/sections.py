@@ -190,7 +190,7 @@ def _common(g: Group) -> list[Any]:
 def _beside(f: Findings, kind: str) -> str:
     """Whose curves the dotted ones are."""
     names = [label for label, _ in f.others(kind)]
-    return f" Dotted, without marks, for comparison: {labels.listed(names)}." if names else ""
+    return f" Without marks, for comparison: {labels.listed(names)}." if names else ""
 
 
 def _ended(groups: Sequence[Group]) -> str:

@@ -56,7 +56,7 @@ def write(run: Path, point: Point, keep: int) -> Path:
         "best_step": point.best_step,
     }
     disk.write_tree(path, point.saved, header)
-    for old in _files(run)[keep:]:
+    for old in files(run)[keep:]:
         old.unlink(missing_ok=True)
     return path
 
@@ -75,7 +75,7 @@ def newest(run: Path, like: Saved) -> Point | None:
     """
     for beside in (run / CHECKPOINTS).glob(".*"):
         beside.unlink(missing_ok=True)  # a kill left it half-written
-    for path in _files(run):
+    for path in files(run):
         try:
             read_ = disk.read_tree(path, FORMAT)
         except ValueError as e:
@@ -105,7 +105,7 @@ def _point(path: Path, like: Saved, header: dict[str, Any], arrays: disk.Arrays)
 def latest_params(run: Path, like: Saved) -> tuple[Params, int]:
     """The parameters to use: those best in validation, or the newest; and the step they are of."""
     problem: Exception | None = None
-    for path in _files(run):
+    for path in files(run):
         try:
             point = read(path, like)
         except ValueError as e:
@@ -125,9 +125,14 @@ def not_finite(saved: Saved) -> str | None:
     return None
 
 
-def _files(run: Path) -> list[Path]:
+def files(run: Path) -> list[Path]:
     """Checkpoints, the newest first."""
     return sorted((run / CHECKPOINTS).glob("step-*.safetensors"), reverse=True)
+
+
+def step_of(file: Path) -> int:
+    """By its name."""
+    return int(file.stem.removeprefix("step-"))
 
 
 def shapes(training: Any, with_best: bool) -> Saved:

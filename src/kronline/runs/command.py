@@ -12,11 +12,11 @@ import jax
 import tyro
 from rich.table import Table
 
-from kronline import disk, machine
+from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.progress import wide
-from kronline.runs import checkpoint, config, folder, loop
+from kronline.runs import checkpoint, config, folder, longer, loop
 from kronline.runs.settings import KINDS, Experiment, Train, named
 
 RUNS = Path("runs")  # where runs are made, and looked for
@@ -43,7 +43,8 @@ def train(args: Train) -> int:
 class Resume:
     """Go on with a run that was stopped or killed; it ends as if it had never been interrupted.
 
-    With more steps a run goes on beyond its end, too, if its learning rate is constant.
+    With more steps a run goes on beyond its end, too, if it has --schedule constant: it becomes the
+    run that would have had as many from the start.
 
     Try:
         kronline resume runs/copy-kf_rtrl-n64-seed0
@@ -59,7 +60,7 @@ class Resume:
 def resume(args: Resume) -> int:
     """The run goes on."""
     if args.steps is not None:
-        _lengthen(args.run, args.steps)
+        longer.only_one(args.run)
     if (args.run / "sweep.toml").is_file():
         from kronline.runs import sweep  # noqa: PLC0415  which is made of runs
 
@@ -69,42 +70,31 @@ def resume(args: Resume) -> int:
 
         return compare.resume(args.run, as_json=args.json)
     run = folder.read(args.run)
+    if args.steps is not None and run.kind not in KINDS:
+        raise UsageError(f"--steps is for a training; {args.run} is a run of {run.kind!r}")
     if run.kind == "variance":
         from kronline import variance  # noqa: PLC0415
 
         return variance.continue_(args.run, args.data, as_json=args.json)
     if run.kind not in KINDS:
         raise UsageError(f"{args.run} is a run of {run.kind!r}, which is not trained")
-    if run.state == "finished":
+    if run.state == "finished" and args.steps is None:
         print(f"kronline: {args.run} is finished", file=sys.stderr)
         return _ended(args.run, loop.End("finished", run.status["step"], "finished"), args.json)
+    if run.status.get("step") and not (args.run / folder.CHECKPOINTS).is_dir():
+        raise UsageError(
+            f"{args.run} has no checkpoints, so it cannot go on: what is published has none. Go on "
+            "with the run itself, or train anew by `kronline train --config`"
+        )
     settings = _settings(run, args.data)
+    if args.steps is not None:
+        settings = longer.settings(run, settings, args.steps)
     _devices()
     exp = settings.build()
     _same(run, exp)
+    if args.steps is not None:
+        longer.write(run, settings, exp)
     return _ended(args.run, loop.go(args.run, settings, exp), args.json)
-
-
-def _lengthen(path: Path, steps: int) -> None:
-    """Give a run more steps; what it has measured at its end is measured at the new one."""
-    run = folder.read(path)
-    if run.kind not in KINDS:
-        raise UsageError(f"--steps is for a training; {path} is a run of {run.kind!r}")
-    if run.config["schedule"] != "constant":
-        raise UsageError(
-            f"--steps needs a constant learning rate; that of {path} is {run.config['schedule']}, "
-            "so it falls to zero at the end that was planned: train anew"
-        )
-    if steps <= run.about["steps"]:
-        raise UsageError(f"--steps must be more than {path} has, {run.about['steps']}, got {steps}")
-    settings: Any = config.make(KINDS[run.kind], config.read(KINDS[run.kind], path / folder.CONFIG))
-    settings = replace(settings, steps=steps)
-    with folder.locked(path):
-        # in this order: whenever it is cut short, what lies there is a run that can go on
-        folder.set_status(path, "stopped", step=run.status["step"], steps=steps)
-        about = run.about | {"steps": settings.build().steps}
-        disk.write(path / folder.ABOUT, json.dumps(about, indent=1) + "\n")
-        disk.write(path / folder.CONFIG, config.toml(settings, run.kind))
 
 
 def load(path: Path | str, data: str | None = None) -> tuple[Experiment, Any, int]:

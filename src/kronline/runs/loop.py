@@ -99,13 +99,18 @@ def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> En
             ) from e
 
 
+def chunk(config: Train, exp: Experiment) -> int:
+    """Steps between lines of metrics: whole segments."""
+    k = exp.learner.estimator.span or 1
+    return -(-config.log_every // k) * k
+
+
 class _Session:
     """One process's work on a run."""
 
     def __init__(self, path: Path, config: Train, exp: Experiment):
         self.path, self.config, self.exp = path, config, exp
-        k = exp.learner.estimator.span or 1
-        self.chunk = -(-config.log_every // k) * k
+        self.chunk = chunk(config, exp)
         self.measure = _Text(config, exp) if isinstance(exp.task, Text) else _Copy(exp)
         point = checkpoint.newest(path, checkpoint.shapes(self._begin, self.measure.keeps_best))
         if point is None:

@@ -6,6 +6,7 @@ result is a folder of runs like any other: `kronline report` and `kronline plot`
 
 import json
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kronline.errors import UsageError
 from kronline.runs import folder
 from kronline.runs.folder import Run
 
+TABLE = ("table.md", "table.json", "cost.json")  # of `kronline variance --preset table`
 RARE = ("valid", "test", "solved")  # lines that have one of these are all kept
 
 
@@ -48,14 +50,7 @@ def main(args: Publish) -> int:
     if not args.runs:
         raise UsageError("needed at least one run, or a folder that holds some; `kronline list`")
     runs = folder.find(args.runs)
-    ended = ("finished", "diverged", *(("stopped",) if args.unfinished else ()))
-    unfinished = [run.name for run in runs if run.state not in ended]
-    if unfinished:
-        raise UsageError(
-            f"only finished runs are published, and these are not: {', '.join(unfinished)}; "
-            "`kronline resume` them first, or name the others; with --unfinished, those that were "
-            "stopped are published as far as they came"
-        )
+    _check(runs, args)
     places = [write(run, args.out, args.points) for run in runs]
     size = sum(f.stat().st_size for place in places for f in place.iterdir())
     if args.json:
@@ -63,6 +58,28 @@ def main(args: Publish) -> int:
     else:
         print(f"{args.out}: {len(places)} runs, {size / 1e3:.0f} kB")
     return 0
+
+
+def _check(runs: list[Run], args: Publish) -> None:
+    """All of them can be published, each in a folder of its own."""
+    ended = ("finished", "diverged", *(("stopped", "killed") if args.unfinished else ()))
+    others = [f"{run.name} ({run.state})" for run in runs if run.state not in ended]
+    if others:
+        stopped = "stopped or killed ones as far as they came, with --unfinished"
+        hint = "wait for them" if args.unfinished else f"`kronline resume` them first; or {stopped}"
+        raise UsageError(
+            f"only runs that have ended are published, and these have not: {', '.join(others)}; "
+            f"{hint}, or name the others"
+        )
+    twice = sorted(n for n, count in Counter(run.name for run in runs).items() if count > 1)
+    if twice:
+        raise UsageError(
+            f"each run needs a folder of its own, and several are called {', '.join(twice)}: "
+            "publish them apart, or rename their folders"
+        )
+    for run in runs:
+        if (args.out / run.name).resolve() == run.path.resolve():
+            raise UsageError(f"{run.path} would be thinned itself; choose another --out")
 
 
 def write(run: Run, out: Path, points: int) -> Path:
@@ -77,6 +94,9 @@ def write(run: Run, out: Path, points: int) -> Path:
     disk.write(place / folder.TIMING, _lines(timing))
     disk.write(place / folder.ABOUT, json.dumps(run.about, indent=1) + "\n")
     disk.write(place / folder.STATUS, json.dumps(run.status) + "\n")
+    for name in TABLE:
+        if (run.path / name).is_file():
+            disk.write(place / name, (run.path / name).read_text(encoding="utf-8"))
     disk.write(place / folder.CONFIG, _portable(run))
     return place
 
@@ -101,13 +121,15 @@ def _summed(timing: list[dict[str, Any]], steps: list[int]) -> list[dict[str, An
 
 
 def _portable(run: Run) -> str:
-    """The configuration, its data named by what it is, not by where it lay."""
+    """The configuration, data and networks named by what they are, not by where they lay."""
     text = (run.path / folder.CONFIG).read_text(encoding="utf-8")
-    data = tomllib.loads(text).get("data", "none")
-    if data == "none" or "/" not in data:
-        return text
-    name = "ptb" if run.about.get("data", {}).get("name") == "Penn Treebank" else Path(data).name
-    return text.replace(json.dumps(data), json.dumps(name))
+    ptb = run.about.get("data", {}).get("name") == "Penn Treebank"
+    for key in ("data", "run"):
+        given = tomllib.loads(text).get(key, "")
+        if "/" in given:
+            name = "ptb" if key == "data" and ptb else Path(given).name
+            text = text.replace(json.dumps(given), json.dumps(name))
+    return text
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:
