@@ -138,6 +138,8 @@ def setting(key: str, given: Any) -> str:
         "steps": f"{text} steps",
         "cell": text,
         "regulariser": "unregularised" if text == "none" else text,
+        "schedule": "constant rate" if text == "constant" else f"rate falling ({text})",
+        "clip": "unclipped" if text == "none" else f"clipped to {text}",
         "data": short(text),
         "run": "untrained" if text == "none" else f"trained in {short(text)}",
     }
