@@ -13,7 +13,7 @@ import tyro
 from browser import Browser, installed
 from kronline import disk
 from kronline.errors import UsageError
-from kronline.report import beside, figures, labels, page, paper
+from kronline.report import beside, figures, labels, page, paper, words
 from kronline.report.command import Plot, Report, main
 from kronline.report.curves import Curve, curve, right
 from kronline.report.findings import Findings
@@ -323,6 +323,16 @@ def test_unfinished_runs_count_as_far_as_they_go(tmp_path):
     assert c.ended == ((100, 4, "diverged"),)
     text_run(tmp_path / "t", [])
     assert curve(grouped(folder.find([tmp_path]), "text")[0], "valid") is None
+
+
+def test_the_headline_is_what_says_most(tmp_path):
+    copy_run(tmp_path / "a", [2, 9], solved=4)
+    runs = folder.find([tmp_path])
+    assert words.copy_summary(Findings.of(runs)).headline == "KF-RTRL solves strings of length 4."
+    copy_run(tmp_path / "b", [2, 12], solved=0, estimator="uoro")
+    summary = words.copy_summary(Findings.of(folder.find([tmp_path])))
+    assert summary.headline == "KF-RTRL reaches T = 9 and UORO T = 12."
+    assert "KF-RTRL solves strings of length 4 and UORO of length 0." in summary.more
 
 
 def test_a_chunk_that_was_done_twice_counts_once(tmp_path):

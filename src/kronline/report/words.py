@@ -134,7 +134,14 @@ def copy_summary(f: Findings) -> Summary:
     reached = _each(shown, "T", "reaches T = {}", brief, "T = {}")
     if not reached:
         return Summary("The copy task", "Nothing is measured yet.", "")
-    more = [*_open(shown), f"T of the curriculum: {reached}, {steps(shown)}."]
+    ended = [stat.mean for g in shown if (stat := g.stat("solved"))]
+    if ended and min(ended) < 1:  # where T runs ahead of what is learnt, it says more
+        head = reached
+        rest = [f"That is T of the curriculum, {steps(shown)}."]
+        rest += [f"With 99 % of bits right at the end, {solved}."]
+    else:
+        head, rest = solved or reached, [f"T of the curriculum: {reached}, {steps(shown)}."]
+    more = [*_open(shown), *rest]
     ends = {g.method: T for g in shown if (T := reach(g)) is not None}
     more += [f"No gradient of {who} spans a string longer than {T}." for who, T in ends.items()]
     theirs = labels.listed([f"{m} reaches T = {T}" for m, T in paper.COPY_T.items()])
@@ -142,7 +149,7 @@ def copy_summary(f: Findings) -> Summary:
         f"In the paper, with {paper.UNITS} units and {paper.LANES} lanes, {theirs}, and "
         f"{paper.COPY_STUCK} stays at its horizon."
     )
-    return Summary("The copy task", f"{solved or reached}.", " ".join(more))
+    return Summary("The copy task", f"{head}.", " ".join(more))
 
 
 def text_valid(groups: Sequence[Group]) -> str:
