@@ -43,7 +43,7 @@ docs: install
 	$(BIN)/python docs/tables.py
 	$(BIN)/kronline plot results/variance --out docs/figures/variance.png
 	$(BIN)/kronline plot results/copy-clip --beside results/published/copy.csv --out docs/figures/copy-clip.png
-	$(BIN)/kronline plot results/copy-million --beside results/published/copy.csv --width 5 --out docs/figures/million.png
+	$(BIN)/kronline plot results/copy-million --beside results/published/copy.csv --out docs/figures/million.png
 	$(BIN)/kronline plot results/ptb --out docs/figures/ptb-128.png
 	$(BIN)/kronline report $(RUNS) --beside results/published/copy.csv --out docs/results.html
 

@@ -89,13 +89,16 @@ def after(run: Run, name: str, seconds: float) -> float | None:
 
 
 def equal(group: Group, name: str, seconds: float, show: Callable[[Stat | None], str]) -> str:
-    """After that compute; of runs that took less, what they ended with, by a sign."""
-    stat = Stat.of(after(r, name, seconds) for r in group.runs)
-    if stat is not None and stat.n == len(group.runs):
-        return show(stat)
-    if max(clock(r)[-1][1] for r in group.runs) < seconds:
-        return f"{'≥' if name == 'T' else '≤'} {show(group.stat(name))}"
-    return "–"
+    """After that compute; runs that took less count with what they ended with, marked by a sign."""
+    ended = [clock(r)[-1][1] < seconds for r in group.runs]
+    values = [
+        number(r, name) if done else after(r, name, seconds)
+        for r, done in zip(group.runs, ended, strict=True)
+    ]
+    if None in values:
+        return "–"
+    sign = ("≥ " if name == "T" else "≤ ") if any(ended) else ""
+    return sign + show(Stat.of(values))
 
 
 def rate(group: Group) -> str:
