@@ -38,7 +38,7 @@ bench: install
 	$(BIN)/kronline bench
 
 # tables, figures and the page of docs/results.md, from the files in results/
-RUNS := results/variance results/copy results/copy-clip results/copy-million results/ptb
+RUNS := results/variance results/copy-clip results/ptb
 docs: install
 	$(BIN)/python docs/tables.py
 	$(BIN)/kronline plot results/variance --out docs/figures/variance.png
