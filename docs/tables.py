@@ -156,8 +156,9 @@ def _cosines(found: Sequence[Series], spans: dict[str, tuple[int, int]]) -> str:
     rows = []
     for s in found:
         means = ["–" if (c := s.at(*span)) is None else f"{c:.3f}" for span in spans.values()]
-        counts = sorted({c.n for c in s.cosine})
-        rows.append([s.label, *means, " to ".join(map(str, {counts[0], counts[-1]}))])
+        counts = [c.n for c in s.cosine]
+        spread = dict.fromkeys((min(counts), max(counts)))
+        rows.append([s.label, *means, " to ".join(map(str, spread))])
     return table(["", *spans, "repetitions"], rows)
 
 

@@ -92,8 +92,8 @@ def resume(args: Resume) -> int:
     _devices()
     exp = settings.build()
     _same(run, exp)
-    if args.steps is not None:
-        longer.write(run, settings, exp)
+    if args.steps is not None:  # where the text lies now is not kept, here as elsewhere
+        longer.write(run, replace(_settings(run, None), steps=args.steps), exp)
     return _ended(args.run, loop.go(args.run, settings, exp), args.json)
 
 
