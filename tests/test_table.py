@@ -180,6 +180,22 @@ def test_a_table_that_was_interrupted_ends_the_same(finished, tmp_path, monkeypa
     assert (tmp_path / folder.METRICS).read_bytes() == want
 
 
+def test_a_table_of_a_trained_network_names_it(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "SECONDS", 1e-4)
+    asked = {
+        "estimators": ("tbptt(2)",),
+        "cell": "LSTM",
+        "hidden": 99,
+    }  # its own, whatever is asked
+    args = replace(TINY, run=finished / "trained", out=tmp_path / "run", **asked)
+    assert main(args) == 0
+    its = folder.read(args.out).config
+    assert (its["cell"], its["hidden"]) == ("RHN", 3)
+    said = (args.out / "table.md").read_text()
+    assert "RHN, n = 3, reading" in said and "one that was trained in trained;" in said
+    assert "--config config.toml --run RUN" in said and "TBPTT-25" not in said
+
+
 def test_a_report_shows_the_table(finished, tmp_path):
     assert main_report(Report((finished,), tmp_path / "report.html")) == 0
     text = (tmp_path / "report.html").read_text()

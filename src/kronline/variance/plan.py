@@ -23,7 +23,7 @@ from kronline.traces import UORO, Nothing
 from kronline.variance import exact
 from kronline.variance.measure import Found, Tick, lane_bytes, log_spaced, measure
 from kronline.variance.settings import Variance, estimator
-from kronline.variance.trained import trained
+from kronline.variance.trained import as_trained, trained
 
 BLOCKS_PAY = 2 * 10**10  # bytes of traces, above which pushing in blocks is worth its compiling
 COMPILING = 4_000_000  # microseconds, of the programs for one estimator and size
@@ -130,6 +130,7 @@ def make(settings: Variance) -> Plan:
         over_time = s.hidden
     else:
         learner, params, text = trained(s.run, s.data)
+        s = as_trained(s)
         over_time = int(getattr(learner.cell, "hidden", learner.cell.size))
         base = {
             over_time: Learner(learner.cell, learner.readout, tbptt(1), STILL, dtype=learner.dtype)

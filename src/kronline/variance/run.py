@@ -40,6 +40,7 @@ def main(args: Variance) -> int:
     if args.retime is not None:
         return retime(args.retime, as_json=args.json)
     plan = plans.make(args)
+    args = plan.settings
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
     path = args.out or folder.free(command.RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
     folder.create(path, args.KIND, config.toml(args, args.KIND), plan.about())

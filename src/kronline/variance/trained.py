@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from kronline.errors import UsageError
@@ -27,6 +28,14 @@ def trained(run: Path, data: str | None = None) -> tuple[Learner, Params, Corpus
     if experiment.corpus is None:
         raise UsageError(f"{run} is no text run: needed one of `kronline train text`")
     return experiment.learner, params, experiment.corpus
+
+
+def as_trained(s: Variance) -> Variance:
+    """The settings with the cell and the size of the network that is used."""
+    if s.run is None:
+        return s
+    its = folder.read(s.run).config
+    return replace(s, cell=str(its["cell"]), hidden=int(its["hidden"]))
 
 
 def train(at: Path, s: Variance) -> int:
