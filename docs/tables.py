@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/results.md, from the files in results/.
+"""The tables of README.md, docs/results.md and docs/beyond.md, from the files in results/.
 
 A table stands between two marks, `<!-- table NAME -->` and `<!-- end -->`.
 """
@@ -19,10 +19,11 @@ from kronline.report.groups import Group, Stat, best_rates, clock, grouped, numb
 from kronline.report.noise import Series
 from kronline.runs import folder
 from kronline.runs.folder import Run
+from kronline.variance import steady
 
 HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
-PAGES = (HOME / "README.md", HOME / "docs" / "results.md")
+PAGES = (HOME / "README.md", HOME / "docs" / "results.md", HOME / "docs" / "beyond.md")
 MARK = re.compile(r"(<!-- table (\S+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 
 
@@ -162,6 +163,21 @@ def _cosines(found: Sequence[Series], spans: dict[str, tuple[int, int]]) -> str:
     return table(["", *spans, "repetitions"], rows)
 
 
+def noise_ptb() -> str:
+    """All methods in a network that has learnt the Penn Treebank."""
+    (run,) = folder.find([RESULTS / "noise-ptb"])
+    rows = [
+        [
+            r["method"],
+            f"{r['trained']['variance']:.2g}",
+            f"{r['trained']['cosine']:.3f}",
+            f"{r['time']:.2f}",
+        ]
+        for r in steady.rows(run)
+    ]
+    return table(["", "variance", "cosine", "time of a step, KF-RTRL's is 1"], rows)
+
+
 def copy_rates() -> str:
     """T after 30,000 steps with each learning rate, one seed."""
     found = groups("copy", "copy-rates")
@@ -280,6 +296,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "variance-time": variance_time,
     "variance-units": variance_units,
+    "noise-ptb": noise_ptb,
     "copy-rates": copy_rates,
     "copy": copy,
     "copy-solve": copy_solve,
