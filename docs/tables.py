@@ -259,11 +259,9 @@ def ptb_rates() -> str:
     return table(["", *map(labels.rate, rates)], rows)
 
 
-def ptb_ahead() -> str:
-    """KF-TBPTT-k against TBPTT-k on the way: seed by seed, then mean and two standard errors."""
-    found = groups("text", "ptb", "beyond/ptb-linear")
-    marks = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-    rows = []
+def against(found: Sequence[Group]) -> list[tuple[Group, Group, list[tuple[Run, Run]]]]:
+    """KF-TBPTT-k, TBPTT-k of the same settings, and the runs of the two with the same seeds."""
+    out = []
     for g in found:
         if not g.method.startswith("KF-TBPTT"):
             continue
@@ -271,6 +269,15 @@ def ptb_ahead() -> str:
         other = the(found, name, **{k: v for k, v in g.config.items() if k != "estimator"})
         theirs = {r.config["seed"]: r for r in other.runs}
         pairs = [(theirs[s], r) for r in g.runs if (s := r.config["seed"]) in theirs]
+        out.append((g, other, pairs))
+    return out
+
+
+def ptb_ahead() -> str:
+    """KF-TBPTT-k against TBPTT-k on the way: seed by seed, then mean and two standard errors."""
+    marks = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+    rows = []
+    for g, other, pairs in against(groups("text", "ptb", "beyond/ptb-linear")):
         ahead = [_two_errors(Stat.of(_ahead(a, b, e) for a, b in pairs)) for e in marks]
         rows.append([g.method, other.method, g.config["hidden"], rate(g), *ahead, len(pairs)])
     head = ("", "ahead of", "n", "rate")
