@@ -2,8 +2,9 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-from tables import HOME, against, groups, rate
+from tables import HOME, against, groups
 
+from kronline.report import labels
 from kronline.report.groups import points
 from kronline.report.style import PRINT, looks, using
 from kronline.runs.folder import Run
@@ -13,10 +14,9 @@ OUT = HOME / "docs" / "figures" / "ptb-ahead.png"
 
 def main() -> None:
     """Draw it."""
-    found = groups("text", "ptb")
     shown = {
-        f"{g.method}, {rate(g).split(',')[0]}": [_ahead(*pair) for pair in pairs]
-        for g, _, pairs in against(found)
+        f"{g.method}, {labels.rate(g.config['rate'])}": [_ahead(*pair) for pair in pairs]
+        for g, _, pairs in against(groups("text", "ptb"))
     }
     look = looks((label, label) for label in shown)
     with using(PRINT, 9):
@@ -26,7 +26,7 @@ def main() -> None:
             own = look[label]
             steps = seeds[0][0]
             style = {"color": own.colour(PRINT), "linestyle": own.dash, "marker": own.marker}
-            mean = np.mean([np.interp(steps, *seed) for seed in seeds], axis=0)
+            mean = np.mean([ahead for _, ahead in seeds], axis=0)
             axes.plot(steps / 1e3, mean, **style, label=label, markevery=(i, 8), markersize=5)
         axes.set_xlabel("time steps, thousands")
         axes.set_ylabel("bits/char ahead of TBPTT-k")

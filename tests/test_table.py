@@ -182,15 +182,11 @@ def test_a_table_that_was_interrupted_ends_the_same(finished, tmp_path, monkeypa
 
 def test_a_table_of_a_trained_network_names_it(finished, tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "SECONDS", 1e-4)
-    asked = {
-        "estimators": ("tbptt(2)",),
-        "cell": "LSTM",
-        "hidden": 99,
-    }  # its own, whatever is asked
+    asked = {"estimators": ("tbptt(2)",), "cell": "LSTM", "hidden": 99}
     args = replace(TINY, run=finished / "trained", out=tmp_path / "run", **asked)
     assert main(args) == 0
     its = folder.read(args.out).config
-    assert (its["cell"], its["hidden"]) == ("RHN", 3)
+    assert (its["cell"], its["hidden"]) == ("RHN", 3)  # its own, whatever was asked for
     said = (args.out / "table.md").read_text()
     assert "RHN, n = 3, reading" in said and "one that was trained in trained;" in said
     assert "--config config.toml --run RUN" in said and "TBPTT-25" not in said

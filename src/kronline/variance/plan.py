@@ -130,7 +130,7 @@ def make(settings: Variance) -> Plan:
         over_time = s.hidden
     else:
         learner, params, text = trained(s.run, s.data)
-        s = as_trained(s)
+        s = as_trained(s, s.run)
         over_time = int(getattr(learner.cell, "hidden", learner.cell.size))
         base = {
             over_time: Learner(learner.cell, learner.readout, tbptt(1), STILL, dtype=learner.dtype)

@@ -116,6 +116,10 @@ def table(found: Sequence[dict[str, Any]], loss_steps: int) -> Table:
 def markdown(found: Sequence[dict[str, Any]], run: Run) -> str:
     """For a document: how it was made, and the table."""
     c, timed = run.config, _timed(run).get("about", {})
+    its = c.get("run", "none")  # whose network is used; none: one that was trained for the table
+    trained, given = f"for {c['train_steps']:,} steps by TBPTT-25", ""
+    if its != "none":
+        trained, given = f"in {labels.short(its)}", " --run RUN"
     text = run.about.get("data", {}).get("name", "a text")
     said = (
         f"{c['cell']}, n = {c['hidden']}, reading {text}. Variance: "
@@ -123,27 +127,15 @@ def markdown(found: Sequence[dict[str, Any]], run: Run) -> str:
         "for all, with respect to the cell's parameters; of a biased method, its bias is in it. "
         "Cosine: of single estimates. Losses lie at all places of a segment equally often, after "
         f"{c['steps']} to {c['characters']} steps. {c['networks']} untrained networks; one that "
-        f"was trained {_trained(c)}; {c['draws']} draws each. Time and flops: of a whole training "
+        f"was trained {trained}; {c['draws']} draws each. Time and flops: of a whole training "
         f"step of {c['lanes']} lanes, KF-RTRL's is 1; the fastest of several rounds, all methods "
         "in turn."
     )
     where = f"Measured at commit {_at(run.about)}; timed at commit {_at(timed)}. Seed {c['seed']}."
     lines = [HEAD, ["---", *["---:"] * (len(HEAD) - 1)], *map(cells, found)]
     rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    its = " --run RUN" if _run(c) else ""
-    again = f"kronline variance --config config.toml{its} --out FOLDER   # or --retime FOLDER"
+    again = f"kronline variance --config config.toml{given} --out FOLDER   # or --retime FOLDER"
     return f"# The noise of all methods\n\n```sh\n{again}\n```\n\n{said}\n\n{where}\n\n{rows}"
-
-
-def _trained(config: dict[str, Any]) -> str:
-    run = _run(config)
-    return f"in {labels.short(run)}" if run else f"for {config['train_steps']:,} steps by TBPTT-25"
-
-
-def _run(config: dict[str, Any]) -> str:
-    """Whose trained network is used; nothing if it was trained for the table."""
-    run = config.get("run")
-    return "" if run in (None, "none") else str(run)
 
 
 def _at(about: dict[str, Any]) -> str:

@@ -30,11 +30,9 @@ def trained(run: Path, data: str | None = None) -> tuple[Learner, Params, Corpus
     return experiment.learner, params, experiment.corpus
 
 
-def as_trained(s: Variance) -> Variance:
-    """The settings with the cell and the size of the network that is used."""
-    if s.run is None:
-        return s
-    its = folder.read(s.run).config
+def as_trained(s: Variance, run: Path) -> Variance:
+    """The settings with the cell and the size of that run's network."""
+    its = folder.read(run).config
     return replace(s, cell=str(its["cell"]), hidden=int(its["hidden"]))
 
 
