@@ -109,6 +109,11 @@ def rate(group: Group) -> str:
     return labels.rate(group.config["rate"]) + falls
 
 
+def clip(group: Group) -> str:
+    """To which norm gradients were clipped, if they were."""
+    return "–" if group.config["clip"] == "none" else f"{group.config['clip']:g}"
+
+
 def minutes(group: Group) -> str:
     """Of compute, the whole run."""
     return f"{mean(group, 'seconds') / 60:.1f}"
@@ -187,9 +192,8 @@ def copy() -> str:
     budget = min(clock(r)[-1][1] for g in ours for r in g.runs) // 60 * 60  # all of these have it
     rows = []
     for g in sorted(found, key=lambda g: (g.config["clip"] != "none", mean(g, "T"))):
-        clip = "–" if g.config["clip"] == "none" else f"{g.config['clip']:g}"
         reached = (words.count(g.stat("T")), each(g, "solved"), equal(g, "T", budget, words.count))
-        rows.append([g.method, clip, rate(g), *reached, minutes(g)])
+        rows.append([g.method, clip(g), rate(g), *reached, minutes(g)])
     head = ("", "clip", "rate", "T", "solved, each seed")
     return table([*head, f"T after {budget / 60:.0f} minutes of compute", "minutes in all"], rows)
 
@@ -253,13 +257,17 @@ def ptb_rates() -> str:
 
 
 def against(found: Sequence[Group]) -> list[tuple[Group, Group, list[tuple[Run, Run]]]]:
-    """KF-TBPTT-k, TBPTT-k of the same settings, and the runs of the two with the same seeds."""
+    """What updates as often as TBPTT-k and sees more, TBPTT-k of the same settings, runs by seed.
+
+    That is KF-TBPTT-k, and rolling TBPTT every k steps.
+    """
     out = []
     for g in found:
-        if not g.method.startswith("KF-TBPTT"):
+        k = re.match(r"KF-TBPTT-(\d+)|Rolling TBPTT-\d+, every (\d+)", g.method)
+        if not k:
             continue
-        name = g.method.split(",")[0].removeprefix("KF-")
-        other = the(found, name, **{k: v for k, v in g.config.items() if k != "estimator"})
+        same = {name: v for name, v in g.config.items() if name != "estimator"}
+        other = the(found, f"TBPTT-{k[1] or k[2]}", **same)
         theirs = {r.config["seed"]: r for r in other.runs}
         pairs = [(theirs[s], r) for r in g.runs if (s := r.config["seed"]) in theirs]
         out.append((g, other, pairs))
@@ -267,13 +275,14 @@ def against(found: Sequence[Group]) -> list[tuple[Group, Group, list[tuple[Run, 
 
 
 def ptb_ahead() -> str:
-    """KF-TBPTT-k against TBPTT-k on the way: seed by seed, then mean and two standard errors."""
+    """Ahead of TBPTT-k on the way: seed by seed, then mean and two standard errors."""
     marks = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
     rows = []
-    for g, other, pairs in against(groups("text", "ptb", "beyond/ptb-linear")):
+    for g, other, pairs in against(groups("text", "ptb", "ptb-tried", "beyond/ptb-linear")):
         ahead = [_two_errors(Stat.of(_ahead(a, b, e) for a, b in pairs)) for e in marks]
-        rows.append([g.method, other.method, g.config["hidden"], rate(g), *ahead, len(pairs)])
-    head = ("", "ahead of", "n", "rate")
+        size = g.config["hidden"]
+        rows.append([g.method, other.method, size, rate(g), clip(g), *ahead, len(pairs)])
+    head = ("", "ahead of", "n", "rate", "clip")
     return table([*head, *(f"{e:g} epoch{'s' * (e != 1)}" for e in marks), "seeds"], rows)
 
 
@@ -292,6 +301,50 @@ def _two_errors(stat: Stat | None) -> str:
     return f"{stat.mean:+.3f}{errors}"
 
 
+def ptb_tried() -> str:
+    """TBPTT-25 with other rates and with clipping: what KF-TBPTT-25 would have to be ahead of."""
+    found = [g for g in groups("text", "ptb", "ptb-tried") if g.method == "TBPTT-25"]
+    rows = [
+        [clip(g), rate(g), words.bits(g.stat("valid")), words.bits(g.stat("test")), len(g.runs)]
+        for g in sorted(found, key=lambda g: mean(g, "valid"))
+    ]
+    return table(["clip", "rate", "valid", "test", "seeds"], rows)
+
+
+def ptb_256() -> str:
+    """The paper's size, as far as it was run, beside the published curve."""
+    marks = (10_000, 20_000, 30_000)
+    rows = []
+    for g in sorted(best_rates(groups("text", "ptb-256")).shown, key=lambda g: mean(g, "valid")):
+        valid = [words.bits(Stat.of(at(r, "valid", s) for r in g.runs)) for s in marks]
+        rows.append(
+            [g.method, rate(g), *valid, words.bits(g.stat("test")), minutes(g), len(g.runs)]
+        )
+    (theirs,) = beside.read([RESULTS / "published" / "ptb.csv"])
+    (run,) = theirs.runs
+    valid = [f"{[y for x, y in run if x <= s][-1]:.3f}" for s in marks]
+    rows.append([theirs.label, labels.rate(10**-3.5), *valid, "–", "–", 1])
+    return table(["", "rate", *(f"{s:,} steps" for s in marks), "test", "minutes", "seeds"], rows)
+
+
+def lstm_copy() -> str:
+    """The copy task, by an LSTM."""
+    rows = [
+        [g.method, rate(g), words.count(g.stat("T")), each(g, "solved"), minutes(g)]
+        for g in sorted(groups("copy", "lstm"), key=lambda g: mean(g, "T"))
+    ]
+    return table(["", "rate", "T", "solved", "minutes"], rows)
+
+
+def lstm_ptb() -> str:
+    """The Penn Treebank, by an LSTM, each method at its best rate."""
+    rows = [
+        [g.method, rate(g), words.bits(g.stat("valid")), words.bits(g.stat("test")), minutes(g)]
+        for g in sorted(best_rates(groups("text", "lstm")).shown, key=lambda g: mean(g, "valid"))
+    ]
+    return table(["", "rate", "valid", "test", "minutes"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "variance-time": variance_time,
@@ -304,6 +357,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ptb": ptb,
     "ptb-rates": ptb_rates,
     "ptb-ahead": ptb_ahead,
+    "ptb-tried": ptb_tried,
 }
 
 if __name__ == "__main__":
