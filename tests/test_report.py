@@ -18,6 +18,7 @@ from kronline.report.command import Plot, Report, main
 from kronline.report.curves import Curve, curve, right
 from kronline.report.findings import Findings
 from kronline.report.groups import Stat, best_rates, grouped
+from kronline.report.noise import series
 from kronline.report.style import DARK, LIGHT, looks
 from kronline.runs import config, folder
 from kronline.runs.settings import CopyRun, TextRun
@@ -176,6 +177,15 @@ def test_a_setting_that_an_earlier_version_did_not_have(tmp_path):
         ("KF-RTRL, unregularised", (0, 1)),
         ("KF-RTRL, row_norm(1)", (0,)),
     }
+
+
+def test_variance_runs_of_an_earlier_version_are_pooled_with_new_ones(tmp_path):
+    noise_run(tmp_path / "old")
+    noise_run(tmp_path / "new", lanes=32, train_steps=60_000, retime="none")
+    for experiment in ("time", "units"):
+        found = series(folder.find([tmp_path]), experiment)
+        assert [s.label for s in found] == ["KF-RTRL", "UORO-AVG (k = n)"]
+        assert {stat.n for s in found for stat in s.cosine} == {4}
 
 
 def test_seeds_are_one_group_and_labels_name_only_what_differs(tmp_path):

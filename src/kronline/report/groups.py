@@ -2,18 +2,22 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kronline.report import labels
+from kronline.runs import config as configs
 from kronline.runs.folder import Run
+from kronline.runs.settings import KINDS
+from kronline.variance.settings import Variance
 
 # how a run is kept, not what is learnt
 HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard", "monitor"})
-THEN = {"regulariser": "none"}  # what trainings of earlier versions do not name
 MONITORED = ("snr", "noise")  # of `--monitor`; as one number, the mean over the second half
 ORDER = ("KF-RTRL", "UORO", "UORO-AVG", "TBPTT")  # as in the paper's table; others behind them
 
@@ -120,12 +124,22 @@ def grouped(runs: Iterable[Run], kind: str) -> list[Group]:
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """What is learnt, and how: the configuration without what only says how the run is kept."""
-    earlier = THEN if run.kind in RULE else {}
-    out = earlier | {k: v for k, v in run.config.items() if k not in HOW}
+    """What is learnt, and how: the configuration without what only says how the run is kept.
+
+    A setting that the run's version did not have yet counts as its default, which is to do as
+    before.
+    """
+    out = {k: v for k, v in (_defaults(run.kind) | run.config).items() if k not in HOW}
     if "name" in run.about.get("data", {}):
         out["data"] = run.about["data"]["name"]
     return out
+
+
+@cache
+def _defaults(kind: str) -> dict[str, Any]:
+    """Of all settings of a kind of run, as a run's file has them."""
+    known: dict[str, type] = {**KINDS, Variance.KIND: Variance}
+    return tomllib.loads(configs.toml(known[kind](), kind)) if kind in known else {}
 
 
 def _key(run: Run, without: str = "") -> str:
