@@ -39,13 +39,14 @@ bench: install
 
 # tables, figures and the page of docs/results.md, from the files in results/
 RUNS := results/variance results/copy-clip results/ptb
-TEXT := $(wildcard results/ptb/*rtrl* results/ptb/uoro* results/ptb/tbptt* results/ptb/*-5--pairs-8*)
+TEXT := $(wildcard $(addprefix results/ptb/,*rtrl* uoro* tbptt* snap* *-5--pairs-8*))
 docs: install
 	$(BIN)/python docs/tables.py
 	$(BIN)/kronline plot results/variance --out docs/figures/variance.png
 	$(BIN)/kronline plot results/copy-clip --beside results/published/copy.csv --out docs/figures/copy-clip.png
 	$(BIN)/kronline plot results/copy-million --beside results/published/copy.csv --out docs/figures/million.png
 	$(BIN)/kronline plot $(TEXT) --width 6.8 --out docs/figures/ptb-128.png
+	$(BIN)/kronline plot results/lstm --out docs/figures/lstm.png
 	$(BIN)/python docs/ahead.py
 	$(BIN)/kronline report $(RUNS) --beside results/published/copy.csv --out docs/results.html
 

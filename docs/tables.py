@@ -321,9 +321,9 @@ def ptb_256() -> str:
             [g.method, rate(g), *valid, words.bits(g.stat("test")), minutes(g), len(g.runs)]
         )
     (theirs,) = beside.read([RESULTS / "published" / "ptb.csv"])
-    (run,) = theirs.runs
-    valid = [f"{[y for x, y in run if x <= s][-1]:.3f}" for s in marks]
-    rows.append([theirs.label, labels.rate(10**-3.5), *valid, "–", "–", 1])
+    last = [[[y for x, y in run if x <= s][-1] for run in theirs.runs] for s in marks]
+    valid = [words.bits(Stat.of(values)) for values in last]
+    rows.append([theirs.label, labels.rate(10**-3.5), *valid, "–", "–", len(theirs.runs)])
     return table(["", "rate", *(f"{s:,} steps" for s in marks), "test", "minutes", "seeds"], rows)
 
 
@@ -331,16 +331,17 @@ def lstm_copy() -> str:
     """The copy task, by an LSTM."""
     rows = [
         [g.method, rate(g), words.count(g.stat("T")), each(g, "solved"), minutes(g)]
-        for g in sorted(groups("copy", "lstm"), key=lambda g: mean(g, "T"))
+        for g in sorted(groups("copy", "lstm/copy"), key=lambda g: mean(g, "T"))
     ]
     return table(["", "rate", "T", "solved", "minutes"], rows)
 
 
 def lstm_ptb() -> str:
     """The Penn Treebank, by an LSTM, each method at its best rate."""
+    found = best_rates(groups("text", "lstm/ptb")).shown
     rows = [
         [g.method, rate(g), words.bits(g.stat("valid")), words.bits(g.stat("test")), minutes(g)]
-        for g in sorted(best_rates(groups("text", "lstm")).shown, key=lambda g: mean(g, "valid"))
+        for g in sorted(found, key=lambda g: mean(g, "valid"))
     ]
     return table(["", "rate", "valid", "test", "minutes"], rows)
 
@@ -358,6 +359,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "ptb-rates": ptb_rates,
     "ptb-ahead": ptb_ahead,
     "ptb-tried": ptb_tried,
+    "ptb-256": ptb_256,
+    "lstm-copy": lstm_copy,
+    "lstm-ptb": lstm_ptb,
 }
 
 if __name__ == "__main__":

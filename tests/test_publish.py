@@ -54,6 +54,24 @@ def test_no_folder_of_this_machine_is_named(run, tmp_path):
     assert (place / folder.CONFIG).read_text() == 'data = "ptb"\nrun = "net"\n'
 
 
+def test_another_run_of_the_same_name_is_not_replaced(run, tmp_path, capsys):
+    out = tmp_path / "out"
+    other = tmp_path / "small"
+    shutil.copytree(run, other)
+    config = (other / folder.CONFIG).read_text()
+    (other / folder.CONFIG).write_text(config.replace("seed = 0", "seed = 1"))
+    assert code("publish", str(run), "--out", str(out)) == 0
+    before = (out / "small" / folder.CONFIG).read_bytes()
+    capsys.readouterr()
+    assert code("publish", str(other), "--out", str(out)) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert (out / "small" / folder.CONFIG).read_bytes() == before
+    longer = config.replace("steps = 400", "steps = 800")
+    assert longer != config
+    (other / folder.CONFIG).write_text(longer)
+    assert code("publish", str(other), "--out", str(out)) == 0  # the same run, gone on
+
+
 def test_wrong_input_is_explained(run, tmp_path, capsys):
     assert code("publish") == 2
     assert "at least one run" in capsys.readouterr().err

@@ -78,8 +78,20 @@ def _check(runs: list[Run], args: Publish) -> None:
             "publish them apart, or rename their folders"
         )
     for run in runs:
-        if (args.out / run.name).resolve() == run.path.resolve():
+        place = args.out / run.name
+        if place.resolve() == run.path.resolve():
             raise UsageError(f"{run.path} would be thinned itself; choose another --out")
+        if folder.is_run(place) and _asked(folder.read(place)) != _asked(run):
+            raise UsageError(
+                f"{place} holds another run, which {run.path} would replace: choose another --out, "
+                "rename the run's folder, or remove the one that is there"
+            )
+
+
+def _asked(run: Run) -> tuple[str, dict[str, Any]]:
+    """What makes it the same run: kind and configuration, but for steps, which may have grown."""
+    asked = tomllib.loads(_portable(run))
+    return run.kind, {name: value for name, value in asked.items() if name != "steps"}
 
 
 def write(run: Run, out: Path, points: int) -> Path:
