@@ -38,8 +38,8 @@ bench: install
 	$(BIN)/kronline bench
 
 # tables, figures and the page of docs/results.md, from the files in results/
-RUNS := results/variance results/copy-clip results/ptb
 TEXT := $(wildcard $(addprefix results/ptb/,*rtrl* uoro* tbptt* snap* *-5--pairs-8*))
+RUNS := results/variance results/copy-clip $(TEXT) $(wildcard results/ptb/*-25--*auto*)
 docs: install
 	$(BIN)/python docs/tables.py
 	$(BIN)/kronline plot results/variance --out docs/figures/variance.png
