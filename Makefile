@@ -9,7 +9,7 @@ install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e ".[lab]"
 	touch $@
 
 install-dev: .venv/installed-dev
@@ -25,8 +25,9 @@ test: install-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: install-dev
-	$(BIN)/ruff check src tests examples docs
-	$(BIN)/ruff format --check src tests examples docs
+	$(BIN)/ruff check src tests examples docs benchmarks
+	$(BIN)/ruff format --check src tests examples docs benchmarks
+	$(BIN)/lint-imports
 
 types: install-dev
 	$(BIN)/mypy

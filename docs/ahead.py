@@ -4,10 +4,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from tables import HOME, against, groups
 
-from kronline.report import labels
-from kronline.report.groups import points
-from kronline.report.style import PRINT, looks, using
-from kronline.runs.folder import Run
+from kronline.lab.report import labels
+from kronline.lab.report.groups import points
+from kronline.lab.report.style import PRINT, looks, using
+from kronline.lab.runs.folder import Run
 
 OUT = HOME / "docs" / "figures" / "ptb-ahead.png"
 

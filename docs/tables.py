@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kronline.report import beside, labels, paper, words
-from kronline.report.findings import Findings
-from kronline.report.groups import Group, Stat, best_rates, clock, grouped, number, points
-from kronline.report.noise import Series
-from kronline.runs import folder
-from kronline.runs.folder import Run
-from kronline.variance import steady
+from kronline.lab.report import beside, labels, paper, words
+from kronline.lab.report.findings import Findings
+from kronline.lab.report.groups import Group, Stat, best_rates, clock, grouped, number, points
+from kronline.lab.report.noise import Series
+from kronline.lab.runs import folder
+from kronline.lab.runs.folder import Run
+from kronline.lab.variance import steady
 
 HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax
 
 import kronline as kl
-from kronline.grads import Outer
+from kronline.linearised.grads import Outer
 from kronline.noise import repeat
 
 

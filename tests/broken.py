@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 import kronline as kl
-from kronline.jacobians import DenseH, Kronecker
+from kronline.linearised.jacobians import DenseH, Kronecker
 from kronline.noise import repeat, sample
 from kronline.traces import Tail, kf
 

@@ -30,7 +30,7 @@ def _forget():
 @pytest.fixture(scope="session")
 def book(tmp_path_factory):
     """A small text."""
-    from kronline.tasks.corpus import read  # noqa: PLC0415  after the settings above
+    from kronline.lab.tasks.corpus import read  # noqa: PLC0415  after the settings above
 
     c = read(None)
     file = tmp_path_factory.mktemp("text") / "book.txt"

@@ -3,137 +3,36 @@
 >>> import jax, optax, kronline as kl
 >>> learner = kl.Learner(kl.RHN(64, 4), kl.softmax(4), kl.kf_rtrl(), optax.adam(1e-3))
 >>> state = learner.init(jax.random.key(0), lanes=16)
+
+Names are imported when they are first used, so that commands which need no JAX start at once. What
+there is, and where it comes from, is listed in `__init__.pyi`, for readers and type checkers too.
 """
 
-from kronline import regularise
-from kronline._version import __version__
-from kronline.cells import (
-    GRU,
-    LIF,
-    LSTM,
-    RHN,
-    Blocks,
-    Cell,
-    DeepRHN,
-    Embedded,
-    LeakyTanh,
-    LinearCell,
-    LowRank,
-    Normal,
-    Opaque,
-    Orthogonal,
-    ResetBeforeGRU,
-    Spectral,
-    Stack,
-    Tanh,
-    UnitCell,
-    Weight,
-    gate_bias,
-)
-from kronline.lanes import Loop, Shard, Vmap
-from kronline.learner import Learner, Out, State
-from kronline.methods import (
-    artbp,
-    bptt,
-    dni,
-    immediate,
-    kf_rtrl,
-    kf_tbptt,
-    ok,
-    reservoir,
-    reverse_kf,
-    rflo,
-    rolling_tbptt,
-    rtrl,
-    snap,
-    tbptt,
-    uoro,
-)
-from kronline.noise import Draw
-from kronline.online import Estimator, Online, Params
-from kronline.readout import Readout, linear, softmax
-from kronline.rolling import Rolling
-from kronline.save import load, save
-from kronline.traces import (
-    KF,
-    OK,
-    RFLO,
-    UORO,
-    Average,
-    Exact,
-    Nothing,
-    ReverseKF,
-    SnAp,
-    Tail,
-    Trace,
-)
-from kronline.verifier import verify
+import ast
+import importlib
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "GRU",
-    "KF",
-    "LIF",
-    "LSTM",
-    "OK",
-    "RFLO",
-    "RHN",
-    "UORO",
-    "Average",
-    "Blocks",
-    "Cell",
-    "DeepRHN",
-    "Draw",
-    "Embedded",
-    "Estimator",
-    "Exact",
-    "LeakyTanh",
-    "Learner",
-    "LinearCell",
-    "Loop",
-    "LowRank",
-    "Normal",
-    "Nothing",
-    "Online",
-    "Opaque",
-    "Orthogonal",
-    "Out",
-    "Params",
-    "Readout",
-    "ResetBeforeGRU",
-    "ReverseKF",
-    "Rolling",
-    "Shard",
-    "SnAp",
-    "Spectral",
-    "Stack",
-    "State",
-    "Tail",
-    "Tanh",
-    "Trace",
-    "UnitCell",
-    "Vmap",
-    "Weight",
-    "__version__",
-    "artbp",
-    "bptt",
-    "dni",
-    "gate_bias",
-    "immediate",
-    "kf_rtrl",
-    "kf_tbptt",
-    "linear",
-    "load",
-    "ok",
-    "regularise",
-    "reservoir",
-    "reverse_kf",
-    "rflo",
-    "rolling_tbptt",
-    "rtrl",
-    "save",
-    "snap",
-    "softmax",
-    "tbptt",
-    "uoro",
-    "verify",
-]
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOME = {
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom) and node.module
+    for alias in node.names
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605  a list of strings
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kronline' has no attribute {name!r}")
+    home = _HOME[name]
+    if home == __name__:  # a module of its own, such as kronline.regularise
+        return importlib.import_module(f"{home}.{name}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

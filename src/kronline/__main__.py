@@ -1,6 +1,6 @@
 """`python -m kronline`."""
 
-from kronline.cli import main
+from kronline.lab.cli import main
 
 if __name__ == "__main__":
     main()

@@ -12,8 +12,8 @@ import numpy as np
 
 from kronline.cells.base import Cell
 from kronline.errors import whole_number
+from kronline.estimators.base import Segment
 from kronline.noise import Draws, Noise, is_draw
-from kronline.online import Segment
 from kronline.readout import Readout
 
 

@@ -21,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh, PartitionSpec
 
 from kronline import native
-from kronline.grads import Outer, dense, is_leaf, total, written_out
+from kronline.linearised.grads import Outer, dense, is_leaf, total, written_out
 
 LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from kronline.errors import whole_numbers
-from kronline.grads import Grads, Outer
+from kronline.linearised.grads import Grads, Outer
 
 Loss = Callable[[Float[Array, " o"], Any], Float[Array, ""]]
 

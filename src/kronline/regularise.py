@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kronline import lapack
 from kronline.cells.base import Cell, LinearCell, State
-from kronline.grads import Grads
-from kronline.online import Estimator, Model, Params
+from kronline.estimators.base import Estimator, Model, Params
+from kronline.linearised import lapack
+from kronline.linearised.grads import Grads
 from kronline.readout import Readout
 from kronline.traces.base import Memory
 

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from kronline import jacobians as jac
 from kronline.cells.blocks import Blocks
 from kronline.cells.init import GateBias, Init, Normal, Weight
 from kronline.errors import whole_numbers
-from kronline.grads import Grads
-from kronline.jacobians_sparse import BlockH
+from kronline.linearised import jacobians as jac
+from kronline.linearised.grads import Grads
+from kronline.linearised.sparse import BlockH
 
 Params = Any
 State = Float[Array, " N"]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from kronline import lapack
+from kronline.linearised import lapack
 
 
 @dataclass(frozen=True)

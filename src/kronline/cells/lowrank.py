@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kronline import jacobians as jac
 from kronline.cells.base import (
     Input,
     Linear,
@@ -22,7 +21,8 @@ from kronline.cells.base import (
 )
 from kronline.cells.init import Init, Orthogonal, Weight
 from kronline.errors import whole_numbers
-from kronline.jacobians_sparse import LowRankH
+from kronline.linearised import jacobians as jac
+from kronline.linearised.sparse import LowRankH
 
 
 @dataclass(frozen=True)

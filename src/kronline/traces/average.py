@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline import grads as gr
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
-from kronline.grads import Grads
-from kronline.jacobians import Lin
+from kronline.linearised import grads as gr
+from kronline.linearised.grads import Grads
+from kronline.linearised.jacobians import Lin
 from kronline.noise import Draws, Noise, repeat
 from kronline.traces.base import Memory, Steps, Trace
 

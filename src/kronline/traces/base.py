@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline import grads as gr
 from kronline.cells.base import Cell
-from kronline.grads import Grads
-from kronline.jacobians import Lin
+from kronline.linearised import grads as gr
+from kronline.linearised.grads import Grads
+from kronline.linearised.jacobians import Lin
 from kronline.noise import Draws, Noise, repeat
 
 Memory = Any  # a trace's state: a pytree of arrays

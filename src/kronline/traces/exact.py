@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.grads import Grads
-from kronline.jacobians import Kronecker, Lin
 from kronline.lanes import looped
+from kronline.linearised.grads import Grads
+from kronline.linearised.jacobians import Kronecker, Lin
 from kronline.noise import Noise
 from kronline.traces.base import Memory, Steps, Trace
 

@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float
 
 from kronline import native
 from kronline.cells.base import Cell, LinearCell
-from kronline.grads import Grads, outer
-from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
-from kronline.jacobians_sparse import BlockH
 from kronline.lanes import looped
+from kronline.linearised.grads import Grads, outer
+from kronline.linearised.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
+from kronline.linearised.sparse import BlockH
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
 

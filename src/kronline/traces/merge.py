@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline import lapack
+from kronline.linearised import lapack
 
 
 class Basis(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from kronline.cells.base import Cell
-from kronline.grads import Grads
-from kronline.jacobians import Lin
+from kronline.linearised.grads import Grads
+from kronline.linearised.jacobians import Lin
 from kronline.noise import Noise
 from kronline.traces.base import Memory, Steps, Trace
 

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
-from kronline.grads import Grads, Outer
-from kronline.jacobians import Kronecker, Lin, Sensitivity, StateJac
+from kronline.linearised.grads import Grads, Outer
+from kronline.linearised.jacobians import Kronecker, Lin, Sensitivity, StateJac
 from kronline.noise import Draw, Draws
 from kronline.traces import walk
 from kronline.traces.base import Steps, Trace

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.jacobians import Kronecker, Lin, UnitM, UnitWise
 from kronline.lanes import looped
+from kronline.linearised.jacobians import Kronecker, Lin, UnitM, UnitWise
 
 Own = Float[Array, "q m r n"]  # e
 

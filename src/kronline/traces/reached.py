@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from kronline.cells.base import LinearCell
-from kronline.jacobians import Kronecker
+from kronline.linearised.jacobians import Kronecker
 
 POINTS = 16  # random places at which Jacobians are looked at
 

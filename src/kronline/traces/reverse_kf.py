@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kronline.cells.base import Cell
-from kronline.grads import Grads, Outer
-from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitM
 from kronline.lanes import looped
+from kronline.linearised.grads import Grads, Outer
+from kronline.linearised.jacobians import Group, Kronecker, Lin, StateJac, UnitM
 from kronline.noise import Draw, Draws
 from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
 from kronline.traces.kf import needs_linear_maps

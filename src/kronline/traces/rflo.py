@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.cells.base import Cell, UnitCell
-from kronline.grads import Grads
-from kronline.jacobians import Lin
+from kronline.linearised.grads import Grads
+from kronline.linearised.jacobians import Lin
 from kronline.noise import Noise
 from kronline.traces import own
 from kronline.traces.base import Steps, Trace

@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kronline.cells.base import Cell, LinearCell, UnitCell
 from kronline.errors import whole_numbers
-from kronline.grads import Grads
-from kronline.jacobians import Group, Kronecker, Lin, StateJac, UnitH
 from kronline.lanes import looped
+from kronline.linearised.grads import Grads
+from kronline.linearised.jacobians import Group, Kronecker, Lin, StateJac, UnitH
 from kronline.noise import Noise
 from kronline.traces import own
 from kronline.traces.base import Steps, Trace

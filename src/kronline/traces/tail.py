@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
-from kronline.grads import Grads, Outer
-from kronline.jacobians import Lin
+from kronline.linearised.grads import Grads, Outer
+from kronline.linearised.jacobians import Lin
 from kronline.noise import Draw, Draws
 from kronline.traces import walk
 from kronline.traces.base import Steps, Trace

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.errors import whole_numbers
-from kronline.grads import Grads, Weighted
-from kronline.jacobians import Kronecker, Lin
 from kronline.lanes import looped
+from kronline.linearised.grads import Grads, Weighted
+from kronline.linearised.jacobians import Kronecker, Lin
 from kronline.noise import Draw, Draws
 from kronline.traces import uoro_block
 from kronline.traces.base import Steps, Trace, safe_sqrt

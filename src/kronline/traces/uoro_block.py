@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.jacobians import Kronecker, Lin, UnitH
 from kronline.lanes import looped
+from kronline.linearised.jacobians import Kronecker, Lin, UnitH
 from kronline.traces.base import Steps, safe_sqrt_ratio
 
 CACHED = 1 << 19  # bytes of θ̃ that are worked on at once

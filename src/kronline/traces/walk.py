@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kronline import native
-from kronline.jacobians import Group, Kronecker, Sensitivity, StateJac, UnitH, UnitM
 from kronline.lanes import looped
+from kronline.linearised.jacobians import Group, Kronecker, Sensitivity, StateJac, UnitH, UnitM
 from kronline.traces.base import Steps
 from kronline.traces.merge import balanced
 

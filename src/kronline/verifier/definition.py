@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Array
 
 from kronline.cells.base import Cell, LinearCell, Piece, apply
-from kronline.dni import DNI
-from kronline.online import Estimator, Online, Params
-from kronline.reservoir import Reservoir
-from kronline.rolling import Rolling
+from kronline.estimators.base import Estimator, Params
+from kronline.estimators.dni import DNI
+from kronline.estimators.online import Online
+from kronline.estimators.reservoir import Reservoir
+from kronline.estimators.rolling import Rolling
 from kronline.traces import RFLO, Nothing, SnAp, Trace
 from kronline.verifier.enumeration import BIASED, ROUNDING, by_segment, whole_segments
 from kronline.verifier.problem import READOUT, Problem, flat, relative

@@ -9,10 +9,11 @@ import numpy as np
 
 from kronline.cells.base import Cell
 from kronline.errors import UsageError
+from kronline.estimators.base import Estimator, Model
+from kronline.estimators.online import Online
+from kronline.estimators.rolling import Rolling
 from kronline.learner import Learner
 from kronline.noise import count, patterns, repeat
-from kronline.online import Estimator, Model, Online
-from kronline.rolling import Rolling
 from kronline.traces import Tail, Trace
 from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import AtLeast, Check

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 
 from kronline.cells.base import Cell
-from kronline.grads import written_out
+from kronline.estimators.base import Estimator, Model, Params
 from kronline.learner import Learner, State
-from kronline.online import Estimator, Model, Params
+from kronline.linearised.grads import written_out
 from kronline.readout import softmax
 from kronline.traces import Trace
 

@@ -9,7 +9,8 @@ import jax
 
 from kronline import cells, native
 from kronline.cells.base import Cell, LinearCell, UnitCell
-from kronline.methods import (
+from kronline.estimators.base import Estimator
+from kronline.estimators.methods import (
     artbp,
     dni,
     immediate,
@@ -25,8 +26,8 @@ from kronline.methods import (
     tbptt,
     uoro,
 )
-from kronline.online import Estimator, Online
-from kronline.rolling import Rolling
+from kronline.estimators.online import Online
+from kronline.estimators.rolling import Rolling
 from kronline.traces import UORO, Average
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.definition import biased

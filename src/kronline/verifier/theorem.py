@@ -13,7 +13,7 @@ import numpy as np
 
 from kronline.cells import RHN, Normal, gate_bias
 from kronline.cells.base import Cell
-from kronline.jacobians import Kronecker
+from kronline.linearised.jacobians import Kronecker
 from kronline.noise import repeat, sample
 from kronline.traces import KF, UORO, Exact, Trace
 from kronline.verifier.problem import dense

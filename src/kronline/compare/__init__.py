@@ -1,6 +1,0 @@
-"""Estimators on equal terms: equal data, equal compute, and the noise of the same losses."""
-
-from kronline.compare.run import main, resume
-from kronline.compare.settings import CopyCompare, TextCompare
-
-__all__ = ["CopyCompare", "TextCompare", "main", "resume"]

@@ -1,0 +1,149 @@
+"""What an estimator is: pure functions of one lane, which give the gradient of a segment."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from kronline.cells.base import Cell, State
+from kronline.linearised.grads import Grads
+from kronline.noise import Draws, Noise, repeat, sample
+from kronline.readout import Readout
+from kronline.traces.base import Memory, Moments
+
+
+class Model(NamedTuple):
+    """What is differentiated: a cell and what reads it."""
+
+    cell: Cell
+    readout: Readout | None  # None: users with a loss of their own
+
+
+class Params(NamedTuple):
+    """All that is learnt."""
+
+    cell: Any
+    readout: Any
+    estimator: Any = ()  # for estimators that learn something themselves
+
+
+class Segment(NamedTuple):
+    """k time steps of one lane."""
+
+    x: Any  # (k, ...) inputs
+    y: Any  # (k, ...) targets
+    reset: Bool[Array, " k"]  # before its step: the state starts anew, the past is cut
+    weight: Float[Array, " k"]  # of each step's loss
+
+
+class Seen(NamedTuple):
+    """What came out of a segment besides its gradient."""
+
+    loss: Float[Array, " k"]  # without the weights
+    prediction: Float[Array, "k o"]
+
+
+_OWN_LOSS = (
+    "cannot be used with a loss of one's own: that needs a trace and no window; use kf_rtrl(), "
+    "uoro() or rtrl()"
+)
+
+
+class Estimator(ABC):
+    """A gradient estimator: pure functions of one lane. `Online` is the general one."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As it is called."""
+
+    @property
+    @abstractmethod
+    def span(self) -> int | None:
+        """How many steps a segment has; None: as many as there are."""
+
+    def check(self, cell: Cell) -> None:
+        """Raise TypeError, with what to use instead, for a cell that cannot be followed."""
+        return None
+
+    def ignores(self, cell: Cell) -> str:
+        """What is left out on purpose, in words, for an estimator that is biased; else nothing."""
+        return ""
+
+    def init_cell(self, key: Array, cell: Cell, dtype: Any) -> Any:
+        """The cell's parameters at the start: as the cell says, unless replaced."""
+        return cell.init(key, dtype)
+
+    def allowed(self, updates: Params) -> Params:
+        """Of the optimiser's updates, those that are made: all, unless something is to be fixed."""
+        return updates
+
+    def init_params(self, key: Array, model: Model, dtype: Any) -> Any:
+        """Parameters of the estimator's own, learnt with the others; none by default."""
+        return ()
+
+    @abstractmethod
+    def init(self, model: Model, params: Params) -> Memory:
+        """One lane's memory at the start."""
+
+    @abstractmethod
+    def draws(self, model: Model, params: Params, k: int) -> Draws:
+        """The noise of one segment of one lane."""
+
+    def noise(
+        self, key: Key[Array, ""], model: Model, params: Params, k: int, lanes: int, dtype: Any
+    ) -> Noise:
+        """The noise of one segment, for every lane its own."""
+        return sample(key, repeat(self.draws(model, params, k), lanes), dtype)
+
+    @abstractmethod
+    def segment(
+        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[State, Memory, Params, Seen]:
+        """Over one segment: new state, new memory, gradients of `Σ weight·loss`, what was seen."""
+
+    def advance(
+        self,
+        model: Model,
+        params: Params,
+        s: State,
+        memory: Memory,
+        x: Any,
+        reset: Any,
+        noise: Noise,
+    ) -> tuple[State, Memory]:
+        """One step without a loss: new state, new memory. For users with a loss of their own."""
+        raise TypeError(f"{self.name} {_OWN_LOSS}")
+
+    def pull(self, memory: Memory, delta: State) -> Grads:
+        """`δ·G`, read from the memory after `advance`."""
+        raise TypeError(f"{self.name} {_OWN_LOSS}")
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the variance of one step of the trace is known as a formula."""
+        return False
+
+    def moments(
+        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+    ) -> Moments | None:
+        """Variance and mean of the trace after one more step; None where no formula is known.
+
+        Its variance can be differentiated with respect to the cell's parameters; the mean's square
+        is held fixed.
+        """
+        return None
+
+    def noise_share(
+        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+    ) -> Float[Array, ""] | None:
+        """How much of E‖G'‖² is noise, after one more step; None where no formula is known."""
+        now = self.moments(model, params, s, memory, x, reset)
+        return None if now is None else now.share
+
+
+def no_gradient(params: Params) -> Any:
+    """No gradient for what an estimator without parameters of its own is given."""
+    return jax.tree.map(jnp.zeros_like, params.estimator)

@@ -1,0 +1,81 @@
+"""Synthetic gradients (DNI): a learnt guess of what the future sends back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.cells.base import Cell, State
+from kronline.errors import whole_numbers
+from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
+from kronline.estimators.window import exact_segment
+from kronline.linearised import grads as gr
+from kronline.noise import Draws, Noise
+from kronline.traces.base import Memory
+
+
+@dataclass(frozen=True)
+class DNI(Estimator):
+    """TBPTT-k, continued beyond the end of its segment by an affine map of the state there.
+
+    The map `ŷ(s) = [s, 1] B` is to tell ∂L/∂s of all that is still to come. A segment from s_0 to
+    s_k gives
+
+        dθ = ∂/∂θ ( Σ_t weight_t L_t + ŷ(s_k)·s_k )        ŷ(s_k) held fixed
+        y0 = ∂/∂s_0 of the same                             the target: bootstrapped by ŷ(s_k)
+        dB = [s_0, 1] ⊗ (ŷ(s_0) − y0)                       the gradient of ½‖ŷ(s_0) − y0‖²
+
+    dθ for the cell, dB for the map; the optimiser takes both. B is shared by all lanes, and starts
+    at zero, as TBPTT-k. A reset before s_0's next step makes y0 zero: the map learns the mean over
+    what may come, resets included.
+
+    Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients, 2017.
+    """
+
+    k: int = 5
+
+    def __post_init__(self) -> None:
+        whole_numbers(self, "k")
+
+    @property
+    def name(self) -> str:
+        """As it is called."""
+        return f"dni({self.k})"
+
+    @property
+    def span(self) -> int:
+        """The window."""
+        return self.k
+
+    def ignores(self, cell: Cell) -> str:
+        """All that the map does not know."""
+        return "what an affine map of the state cannot tell of the future"
+
+    def init_params(self, key: Array, model: Model, dtype: Any) -> dict[str, Array]:
+        """B = 0: nothing is expected of the future."""
+        return {"B": jnp.zeros((model.cell.size + 1, model.cell.size), dtype)}
+
+    def init(self, model: Model, params: Params) -> Memory:
+        """Nothing is remembered."""
+        return ()
+
+    def draws(self, model: Model, params: Params, k: int) -> Draws:
+        """No noise."""
+        return ()
+
+    def segment(
+        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[State, Memory, Params, Seen]:
+        """Over one segment."""
+        B = params.estimator["B"]
+        # y0 = ∂/∂s0 (Σ weight L + ŷ(s_k)·s_k)
+        end, grads, y0, seen, _ = exact_segment(model, params, s, seg, lambda s: _one(s) @ B)
+        # dB = [s0, 1] ⊗ (ŷ(s0) − y0)
+        dB = gr.outer(_one(s), _one(s) @ B - y0)
+        return end, memory, grads._replace(estimator={"B": dB}), seen
+
+
+def _one(s: State) -> Float[Array, " N1"]:
+    """`[s, 1]`."""
+    return jnp.append(s, jnp.ones((), s.dtype))

@@ -1,0 +1,185 @@
+"""Truncated back-propagation that rolls: every so many steps, over a window that is longer.
+
+`tbptt(k)` cuts time into blocks, so that the first loss of a block reaches back over one step only.
+Here the last steps before the block are remembered, and gone back over again. With random cuts on
+the way, made good for by weights, that is ARTBP.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from kronline.cells.base import Cell, LinearCell, State
+from kronline.errors import whole_numbers
+from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
+from kronline.lanes import largest
+from kronline.linearised import grads as gr
+from kronline.linearised.grads import Grads, Outer
+from kronline.noise import Draw, Draws, Noise
+
+SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: there were none yet
+
+
+class Steps(NamedTuple):
+    """Some steps of one lane, the oldest first."""
+
+    s: Float[Array, "k N"]  # the state before the step, after a reset
+    x: Any
+    link: Float[Array, " k"]  # what δ is multiplied with on its way to the step before; 0: cut
+
+
+class Past(NamedTuple):
+    """One lane's last h − 1 steps. They are linearised anew whenever they are needed."""
+
+    s: Float[Array, "h-1 N"]
+    symbol: Int[Array, " h-1"]  # the inputs are in one of these two, as the stream has them
+    vector: Float[Array, "h-1 inputs"]
+    link: Float[Array, " h-1"]
+    kind: Int[Array, ""]  # of the inputs; where it changes, the past is cut
+
+
+@dataclass(frozen=True)
+class Rolling(Estimator):
+    """The gradient of `every` losses through their own steps and the h − 1 steps before these.
+
+    Ignores all that is older. The steps before are taken as they were: the states that were met
+    then, with the parameters of now. Any cell.
+
+    Costs `(h − 1 + every)/every` times what TBPTT does: h times for `every=1`. Older steps that no
+    lane is connected to any more (by resets, or by cuts) are not gone over; only the product that
+    sums up the gradient has its full length. Memory: h − 1 states and inputs a lane.
+
+    Args:
+        horizon: h, how many steps the first of the losses is differentiated through.
+        every: steps between gradients.
+        cut: ARTBP's c. A δ is dropped with this probability at each step back, and multiplied with
+            1/(1−c) otherwise: noise, for less work. The mean is the gradient without cuts. There is
+            one draw a step and lane, which all later losses share.
+
+    References: Williams & Peng, An Efficient Gradient-Based Algorithm for On-Line Training of
+    Recurrent Network Trajectories, 1990; Tallec & Ollivier, Unbiasing Truncated Backpropagation
+    Through Time, 2017.
+    """
+
+    horizon: int
+    every: int = 1
+    cut: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self, "horizon", "every")
+        if not 0 <= self.cut < 1:
+            raise ValueError(f"Rolling needs 0 <= cut < 1, a probability, got {self.cut!r}")
+        object.__setattr__(self, "cut", float(self.cut))
+
+    @property
+    def name(self) -> str:
+        """As it is called."""
+        if self.cut:
+            return f"artbp({self.cut}, {self.horizon}, every={self.every})"
+        every = f", every={self.every}" if self.every > 1 else ""
+        return f"rolling_tbptt({self.horizon}{every})"
+
+    @property
+    def span(self) -> int:
+        """Steps between gradients."""
+        return self.every
+
+    def ignores(self, cell: Cell) -> str:
+        """What is older."""
+        return f"all that lies more than {self.horizon - 1} steps before the losses"
+
+    def init(self, model: Model, params: Params) -> Past:
+        """Nothing was seen."""
+        cell, old = model.cell, self.horizon - 1
+        dtype = jax.tree.leaves(params.cell)[0].dtype
+        return Past(
+            s=jnp.zeros((old, cell.size), dtype),
+            symbol=jnp.zeros(old, jnp.int32),
+            vector=jnp.zeros((old, cell.inputs), dtype),
+            link=jnp.zeros(old, dtype),
+            kind=jnp.zeros((), jnp.int32),
+        )
+
+    def draws(self, model: Model, params: Params, k: int) -> Draws:
+        """For each step, whether δ passes on to the one before: 1, or 0 for a cut."""
+        return Draw((k,), (0.0, 1.0), (self.cut, 1 - self.cut)) if self.cut else ()
+
+    def segment(
+        self, model: Model, params: Params, s: State, memory: Past, seg: Segment, noise: Noise
+    ) -> tuple[State, Past, Params, Seen]:
+        """Forward over the new steps, and back over these and the remembered ones."""
+        cell, readout = model
+        assert readout is not None
+
+        def forward(s: State, now: Any) -> tuple[State, tuple[State, State]]:
+            x, reset = now
+            s = jnp.where(reset, jnp.zeros_like(s), s)
+            new = cell.step(params.cell, s, x)
+            return new, (s, new)
+
+        def read(new: State, y: Any, weight: Array) -> tuple[Seen, State, Grads]:
+            h, back = jax.vjp(cell.output, new)
+            loss, prediction, dh, g = readout.differentiate(params.readout, h, y, weight)
+            return Seen(loss, prediction), back(dh)[0], g
+
+        end, (before, after) = jax.lax.scan(forward, s, (seg.x, seg.reset))
+        seen, deltas, g_readout = jax.vmap(read)(after, seg.y, seg.weight)
+
+        symbols = jnp.issubdtype(seg.x.dtype, jnp.integer)
+        kind = jnp.full((), SYMBOLS if symbols else VECTORS, jnp.int32)
+        inputs = "symbol" if symbols else "vector"
+        link = noise / (1 - self.cut) if self.cut else jnp.ones(seg.reset.shape, s.dtype)
+        link = jnp.where(seg.reset, jnp.zeros_like(link), link)
+        link = link.at[0].multiply((memory.kind == kind).astype(link.dtype))
+
+        old = Steps(memory.s, getattr(memory, inputs), memory.link)
+        new = Steps(before, seg.x, link)
+        known = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
+        g_cell = self._back(model, params, known, deltas)
+        kept = jax.tree.map(lambda a: a[link.size :], known)
+        past = memory._replace(s=kept.s, link=kept.link, kind=kind, **{inputs: kept.x})
+        return end, past, Params(g_cell, gr.side_by_side(g_readout), ()), seen
+
+    def _back(
+        self, model: Model, params: Params, known: Steps, deltas: Float[Array, "k N"]
+    ) -> Grads:
+        """`Σ_t δ_t F_t` with `δ_{t−1} = dL_{t−1}/ds + link_t δ_t H_t`."""
+        cell, old = model.cell, self.horizon - 1
+        visible = isinstance(cell, LinearCell)
+
+        def vjp(delta: State, s: State, x: Any) -> tuple[State, Grads]:
+            """`(δ H, δ F)` at one step."""
+            if not isinstance(cell, LinearCell):
+                grads, older = jax.vjp(lambda p, s: cell.step(p, s, x), params.cell, s)[1](delta)
+                return older, grads
+            zero = {n: jnp.zeros(w.shape[1:], s.dtype) for n, w in cell.weights().items()}
+            _, back, feats = jax.vjp(
+                lambda dz, s: cell.traced(params.cell, dz, s, x), zero, s, has_aux=True
+            )
+            dz, older = back(delta)
+            return older, {name: Outer(feats[name], dz[name]) for name in dz}
+
+        def skipped(delta: State, s: State, x: Any) -> tuple[State, Grads]:
+            shapes = jax.eval_shape(vjp, delta, s, x)
+            return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+
+        def step(carry: Any, now: Any) -> tuple[Any, Any]:
+            delta, total = carry
+            (s, x, link), loss, wanted = now
+            delta, grads = jax.lax.cond(wanted, vjp, skipped, delta + loss, s, x)
+            delta = jnp.where(link != 0, link * delta, 0)
+            if visible:  # factors, for one product at the end
+                return (delta, total), grads
+            return (delta, jax.tree.map(jnp.add, total, grads)), ()
+
+        # older steps that some lane is connected to, by links that are not zero
+        connected = jnp.cumprod((known.link[1 : old + 1] != 0)[::-1].astype(jnp.int32))
+        wanted = jnp.arange(known.link.size) >= old - largest(jnp.sum(connected))
+        losses = jnp.concatenate([jnp.zeros((old, deltas.shape[1]), deltas.dtype), deltas])
+        total = () if visible else jax.tree.map(jnp.zeros_like, params.cell)
+        start = (jnp.zeros_like(deltas[0]), total)
+        (_, total), factors = jax.lax.scan(step, start, (known, losses, wanted), reverse=True)
+        return factors if visible else total

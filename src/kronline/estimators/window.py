@@ -1,0 +1,71 @@
+"""The exact part of a gradient: what flows inside a segment, by reverse mode."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.cells.base import LinearCell, State
+from kronline.estimators.base import Model, Params, Seen, Segment, no_gradient
+from kronline.linearised import grads as gr
+
+
+def exact_segment(
+    model: Model,
+    params: Params,
+    s: State,
+    seg: Segment,
+    future: Callable[[State], State] | None = None,
+) -> tuple[State, Params, State, Seen, Float[Array, "k N"]]:
+    """A segment's own gradient, by reverse mode.
+
+    Where weights enter as linear maps, only the sensitivities of their z are propagated; with the
+    feature vectors they give the gradient as one product over steps (and lanes).
+
+    Args:
+        model, params, s, seg: the segment, and where it starts.
+        future: a guess of what later losses would send back to the state at the end.
+
+    Returns:
+        the state at the end; gradients; δ0 = ∂L/∂s; what was seen; the states before each step.
+    """
+    cell, readout = model
+    assert readout is not None
+    k = seg.reset.shape[0]
+    visible = isinstance(cell, LinearCell)
+
+    def loss(moved: Any, do: Float[Array, "k o"], s: State) -> Any:
+        def step(s: State, inputs: Any) -> Any:
+            (x, y, reset, weight), dz, do = inputs
+            s = jnp.where(reset, jnp.zeros_like(s), s)
+            feats: dict[str, Array] = {}
+            if isinstance(cell, LinearCell):
+                new, feats = cell.traced(params.cell, dz, s, x)
+            else:
+                new = cell.step(moved, s, x)
+            h = cell.output(new)
+            prediction = readout.predict(params.readout, h) + do
+            value = readout.loss(prediction, y)
+            weighted = value * weight.astype(value.dtype)
+            if readout.penalty:  # c‖h‖², whatever the loss weighs
+                weighted = weighted + readout.penalty * jnp.sum(h**2)
+            return new, (weighted, Seen(value, prediction), feats, h, s)
+
+        end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do))
+        weighted, seen, feats, h, before = out
+        total = weighted.sum()
+        if future is not None:
+            total = total + jax.lax.stop_gradient(future(end)) @ end
+        return total, (end, seen, feats, h, before)
+
+    moved = params.cell
+    if isinstance(cell, LinearCell):
+        moved = {n: jnp.zeros((k, *w.shape[1:]), s.dtype) for n, w in cell.weights().items()}
+    do = jnp.zeros((k, readout.outputs), s.dtype)
+    (g, do, d0), (end, seen, feats, h, before) = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(
+        moved, do, s
+    )
+    g_cell = {name: gr.Outer(feats[name], g[name]) for name in g} if visible else g
+    return end, Params(g_cell, readout.gradients(h, do), no_gradient(params)), d0, seen, before

@@ -1,0 +1,1 @@
+"""The laboratory: tasks, runs, measurements and reports, on top of the library."""

@@ -1,0 +1,82 @@
+"""Which rows are timed: groups of rows that are interleaved, each so many rounds."""
+
+from dataclasses import dataclass
+
+from kronline.lab.bench.work import Row
+
+GRID = tuple((n, lanes) for n in (32, 64, 128, 256, 512) for lanes in (1, 16, 32, 64, 256))
+SIZES = (32, 64, 128, 256)  # for the growth in n
+EARLY, LATE = 1_000, 100_000  # for the growth in t
+OTHERS = ("UORO", "UORO-AVG", "RTRL", "TBPTT-25", "forward")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that are timed in turn, a matrix product of the machine before each."""
+
+    title: str
+    rows: tuple[Row, ...]
+    rounds: int
+    seconds: float = 0.15  # of one timing
+    show: bool = True  # in the table; the others only serve a figure below it
+
+
+def kf(cell: str, n: int, lanes: int, rounds: int) -> Group:
+    """KF-RTRL on every path."""
+    paths = ("fast", "jax", "plain")
+    rows = tuple(Row("KF-RTRL", path, cell, n, lanes) for path in paths)
+    return Group(f"KF-RTRL {cell} {n}x{lanes}", rows, rounds)
+
+
+def others(n: int, lanes: int, rounds: int) -> Group:
+    """The methods that KF-RTRL is compared with, and TBPTT by hand."""
+    rows = [Row(method, "fast", "RHN", n, lanes) for method in OTHERS]
+    rows.insert(4, Row("TBPTT-25", "plain", "RHN", n, lanes))
+    return Group(f"other methods {n}x{lanes}", tuple(rows), rounds)
+
+
+def growth(method: str, rounds: int) -> Group:
+    """In n, at 16 lanes."""
+    rows = tuple(Row(method, "fast", "RHN", n, 16) for n in SIZES)
+    return Group(f"{method}, growth in n", rows, rounds, show=False)
+
+
+def in_time(rounds: int) -> Group:
+    """In t: the same work early and late in a stream."""
+    rows = tuple(Row("KF-RTRL", "fast", "RHN", 64, 4, start=t) for t in (EARLY, LATE))
+    return Group("KF-RTRL, growth in t", rows, rounds, seconds=0.06, show=False)
+
+
+BEYOND = ("kf_tbptt(25, pairs=1)", "kf_tbptt(25, pairs=8)")
+
+
+def beside(methods: tuple[str, ...], cell: str, n: int, lanes: int, rounds: int) -> Group:
+    """KF-RTRL, and methods by their names, in turn: for ratios."""
+    rows = [Row(method, "fast", cell, n, lanes) for method in ("KF-RTRL", *methods)]
+    return Group(f"beside KF-RTRL {cell} {n}x{lanes}", tuple(rows), rounds, seconds=0.2)
+
+
+ONE_LANE = (Row("KF-RTRL", "fast", "RHN", 64, 1), Row("KF-RTRL", "step", "RHN", 64, 1))
+
+
+def groups(quick: bool, full: bool) -> list[Group]:
+    """The whole plan."""
+    if quick:
+        return [kf("RHN", 128, 64, 3), kf("RHN", 64, 64, 3)]
+    one_lane = Group("KF-RTRL, one lane", ONE_LANE, 7)
+    if full:
+        grid = [kf(cell, n, lanes, 3) for n, lanes in GRID for cell in ("RHN", "LSTM")]
+        grid += [others(n, lanes, 3) for n, lanes in GRID]
+    else:
+        grid = [
+            kf("RHN", 256, 32, 7),
+            kf("RHN", 128, 64, 9),
+            kf("RHN", 64, 64, 11),
+            kf("LSTM", 128, 32, 9),
+            others(64, 64, 7),
+            beside(BEYOND, "RHN", 128, 32, 9),
+            beside(BEYOND, "RHN", 256, 32, 7),
+            beside(BEYOND, "LSTM", 128, 32, 7),
+            beside(("ok(1)", "ok(4)"), "RHN", 64, 64, 7),
+        ]
+    return [*grid, one_lane, growth("KF-RTRL", 5), growth("UORO", 5), in_time(15)]

@@ -1,0 +1,63 @@
+"""What this process runs on."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from kronline import native
+
+
+def cores() -> int:
+    """How many this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def describe() -> dict[str, Any]:
+    """The machine, for whoever reads a result later."""
+    return {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "memory_gb": _memory_gb(),
+        "os": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "path": "native kernel" if native.status().active else "pure JAX",
+    }
+
+
+def commit() -> str | None:
+    """The commit of this checkout, with a + behind it if files differ; None for a package."""
+    here = Path(__file__).parent
+    if not (here.parents[2] / ".git").exists():  # installed somewhere in another repository
+        return None
+
+    def git(*args: str) -> str:
+        command = ["git", "-C", str(here), *args]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _memory_gb() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,230 @@
+"""A run is a folder: what was asked for, where it stands, what was measured, and checkpoints.
+
+config.toml      the resolved configuration, which `--config` takes again
+about.json       version, commit, machine, data
+status.json      running, stopped, finished or diverged; at which step
+metrics.jsonl    what the seed determines: the same bytes, however often the run was killed
+timing.jsonl     what it does not
+checkpoints/  figures/  tensorboard/
+lock             held by the process that works on the run
+"""
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from kronline import disk
+from kronline._version import __version__
+from kronline.errors import UsageError
+from kronline.lab import machine
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: no lock there
+    fcntl = None  # type: ignore[assignment]
+
+CONFIG, ABOUT, STATUS = "config.toml", "about.json", "status.json"
+LOOKS = 10  # at a lock that is taken: `in_use` holds it too, for a moment
+METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", "checkpoints"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it lies on disk."""
+
+    path: Path
+    kind: str  # copy, text or variance
+    config: dict[str, Any]
+    about: dict[str, Any]
+    status: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    timing: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return self.path.resolve().name
+
+    @property
+    def state(self) -> str:
+        """running, stopped, finished, diverged; "killed" if no process works on it any more."""
+        state = str(self.status.get("state", "stopped"))
+        return "killed" if state == "running" and not in_use(self.path) else state
+
+
+def create(path: Path, kind: str, config: str, about: dict[str, Any]) -> None:
+    """Make a run's folder; one that holds a run already is refused."""
+    if (path / CONFIG).exists():
+        raise UsageError(
+            f"{path} holds a run already: go on with it by `kronline resume {path}`, or choose "
+            "another folder with --out"
+        )
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file; choose another folder with --out")
+    common = {
+        "kind": kind,
+        "version": __version__,
+        "commit": machine.commit(),
+        "machine": machine.describe(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        disk.write(path / ABOUT, json.dumps(common | about, indent=1) + "\n")
+        disk.write(path / STATUS, json.dumps({"state": "stopped", "step": 0}) + "\n")
+        disk.write(path / CONFIG, config)  # last: what has it is a run
+    except OSError as e:
+        raise UsageError(f"the run's folder {path} could not be written: {e}") from e
+
+
+def is_run(path: Path) -> bool:
+    """Whether the folder holds a run."""
+    return (path / CONFIG).is_file() and (path / ABOUT).is_file()
+
+
+def read(path: Path | str) -> Run:
+    """A run, with all that it has measured."""
+    path = Path(path)
+    if not is_run(path):
+        raise UsageError(
+            f"{path} is not a run: it needs a folder with {CONFIG} and {ABOUT}, as "
+            "`kronline train` and `kronline variance` make it; `kronline list` shows them"
+        )
+    try:
+        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        about, status = (
+            json.loads((path / name).read_text(encoding="utf-8")) for name in (ABOUT, STATUS)
+        )
+    except (ValueError, FileNotFoundError) as e:
+        raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
+    metrics, timing = lines(path / METRICS), lines(path / TIMING)
+    return Run(path, about["kind"], config, about, status, metrics, timing)
+
+
+def find(paths: Iterable[Path | str]) -> list[Run]:
+    """Runs, and the runs inside folders, a sweep for instance; in the order of their names."""
+    found: list[Run] = []
+    for given in paths:
+        path = Path(given)
+        if is_run(path):
+            found.append(read(path))
+            continue
+        inside = sorted(f.parent for f in path.rglob(CONFIG) if is_run(f.parent))
+        if not inside:
+            what = "holds no run" if path.is_dir() else "does not exist"
+            raise UsageError(f"{path} {what}; `kronline list` shows the runs that there are")
+        found += [read(p) for p in inside]
+    return list({run.path.resolve(): run for run in found}.values())
+
+
+def free(base: Path, name: str) -> Path:
+    """base/name, or base/name-2, ...: the first that does not exist."""
+    path, i = base / name, 1
+    while path.exists():
+        i += 1
+        path = base / f"{name}-{i}"
+    return path
+
+
+# -- one process at a time -------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a run; another process that holds it is named. The system lets go of it, however we end.
+
+    Raises:
+        UsageError: if another process works on the run.
+    """
+    with (path / "lock").open("a+") as f:
+        for again in range(LOOKS, -1, -1):
+            if _flock(f, shared=False):
+                break
+            if not again:
+                f.seek(0)
+                holder = f.read().strip() or "unknown"
+                raise UsageError(
+                    f"another process (pid {holder}) works on {path}; wait for it, or stop it"
+                )
+            time.sleep(0.02)
+        f.truncate(0)
+        f.write(f"{os.getpid()}\n")
+        f.flush()
+        yield
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process works on the run now."""
+    if not (path / "lock").exists():
+        return False
+    with (path / "lock").open("r") as f:
+        return not _flock(f, shared=True)
+
+
+def _flock(f: TextIO, *, shared: bool) -> bool:
+    """Whether the lock was free, and now is ours until the file is closed."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(f, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def set_status(path: Path, state: str, **more: Any) -> None:
+    """Where the run stands."""
+    disk.write(path / STATUS, json.dumps({"state": state} | more) + "\n")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """A .jsonl file; a last line that was cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    try:
+        return [json.loads(line) for line in whole.splitlines()]
+    except ValueError as e:
+        raise UsageError(f"{path} is damaged: {e}") from e
+
+
+class Lines:
+    """A .jsonl file that grows; every line is on disk before `append` returns."""
+
+    def __init__(self, path: Path, keep: int = 0):
+        """Keep the first `keep` bytes of what is there, and go on behind them."""
+        have = path.stat().st_size if path.exists() else 0
+        if have < keep:
+            raise UsageError(f"{path} is damaged: it needs at least {keep} bytes, got {have}")
+        self._file = path.open("ab", buffering=0)  # a line that failed is not tried again
+        self._file.truncate(keep)
+        self._file.seek(keep)
+
+    @classmethod
+    def up_to(cls, path: Path, step: int) -> "Lines":
+        """Keep the lines up to a step, and go on behind them."""
+        kept = [json.dumps(line) + "\n" for line in lines(path) if line["step"] <= step]
+        disk.write(path, "".join(kept))
+        return cls(path, path.stat().st_size)
+
+    def append(self, line: dict[str, Any]) -> int:
+        """One more line; the file's size after it."""
+        data = json.dumps(line).encode() + b"\n"
+        while data:
+            data = data[self._file.write(data) :]
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Done."""
+        self._file.close()

@@ -1,0 +1,1 @@
+"""One step of a cell to first order: Jacobians, factored gradients, small decompositions."""

@@ -1,0 +1,708 @@
+"""The report: numbers from files to page, and the page in a real browser."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tyro
+
+from browser import Browser, installed
+from kronline import disk
+from kronline.errors import UsageError
+from kronline.lab.report import beside, figures, labels, page, paper, words
+from kronline.lab.report.command import Plot, Report, main
+from kronline.lab.report.curves import Curve, curve, right
+from kronline.lab.report.findings import Findings
+from kronline.lab.report.groups import Stat, best_rates, grouped
+from kronline.lab.report.noise import series
+from kronline.lab.report.style import DARK, LIGHT, looks
+from kronline.lab.runs import config, folder
+from kronline.lab.runs.settings import CopyRun, TextRun
+
+EVIL = "<script>alert(1)</script>"
+
+
+def made(path, kind, settings, metrics, timing=(), state="finished", message="", **about):
+    """A run's folder, as training would leave it."""
+    lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in settings.items()]
+    folder.create(path, kind, "\n".join(lines) + "\n", about)
+    steps = settings.get("steps", 0)
+    last = max((m.get("step", 0) for m in metrics), default=0)
+    folder.set_status(path, state, step=last, steps=steps, message=message)
+    for name, rows in ((folder.METRICS, metrics), (folder.TIMING, timing)):
+        disk.write(path / name, "".join(json.dumps(row) + "\n" for row in rows))
+    return folder.read(path)
+
+
+def copy_run(path, T, *, seconds=1.0, solved=None, state="finished", message="", **settings):
+    """T is the curriculum's length at steps 100, 200, ..., each of which takes `seconds`."""
+    base = {"cell": "RHN", "hidden": 8, "estimator": "kf_rtrl", "optimiser": "adam", "rate": 1e-3}
+    base |= {"clip": "none", "lanes": 4, "steps": 100 * len(T), "seed": 0, "delay": "short"}
+    base |= {"threshold": 0.15, "spread": 5, "smoothing": 0.999, "restart": 0.3, "log_every": 100}
+    steps = [100 * (i + 1) for i in range(len(T))]
+    metrics = [
+        {"step": s, "bits": 0.5, "error": 0.2, "T": t} for s, t in zip(steps, T, strict=True)
+    ]
+    timing = [{"step": s, "seconds": seconds} for s in steps]
+    if solved is not None:
+        share = [1.0] * solved + [0.5]
+        metrics.append({"step": steps[-1], "solved": solved, "right": share})
+    return made(path, "copy", base | settings, metrics, timing, state, message, parameters=100)
+
+
+def text_run(path, valid, test=None, *, name="a book", sha="00", state="finished", **settings):
+    base = {"cell": "RHN", "hidden": 8, "estimator": "kf_rtrl", "optimiser": "adam", "rate": 1e-3}
+    base |= {"clip": "none", "lanes": 4, "steps": 100 * len(valid), "seed": 0, "data": "none"}
+    base |= {"reset": 0.01}
+    metrics = [{"step": 100 * i, "bits": 3.0, "valid": v} for i, v in enumerate(valid, 1)]
+    timing = [{"step": m["step"], "seconds": 2.0} for m in metrics]
+    if test is not None:
+        at = 100 * (1 + valid.index(min(valid)))
+        last = metrics[-1]["step"] if metrics else 0
+        metrics.append({"step": last, "valid": min(valid), "valid_step": at, "test": test})
+    data = {"name": name, "symbols": 50, "sha256": {"train": sha, "valid": sha, "test": sha}}
+    return made(path, "text", base | settings, metrics, timing, state, parameters=1, data=data)
+
+
+def noise_run(path, **settings):
+    base = {"cell": "RHN", "estimators": ["kf_rtrl", "uoro(copies=n)"], "experiment": "both"}
+    base |= {"hidden": 256, "seed": 0, "characters": 10_000, "data": "none"}
+    metrics = []
+    for estimator, by in (("kf_rtrl", 0.0), ("uoro(copies=n)", 0.1)):
+        common = {"estimator": estimator, "network": 0}
+        for t in (1, 10, 100, 1000):
+            cosine = [0.4 + by, 0.6 + by]
+            metrics.append({"experiment": "time", "n": 256, "t": t, "cosine": cosine, **common})
+        for n in (16, 32):
+            row = {"experiment": "units", "n": n, "t": 100, "cosine": [0.2 + by, 0.4 + by]}
+            metrics.append(row | {"error": [n, n + 2]} | common)
+    return made(path, "variance", base | settings, metrics)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of every kind, with all that can be odd about them."""
+    at = tmp_path_factory.mktemp("runs")
+    for seed, final in enumerate((3, 4, 8)):
+        copy_run(at / f"kf{seed}", [1, 2, final], solved=final - 1, seed=seed)
+        copy_run(at / f"kf-high{seed}", [1, 2, 2], solved=1, seed=seed, rate=10**-2.5)
+    copy_run(at / "uoro", [1, 1, 2], solved=1, estimator="uoro")
+    copy_run(
+        *(at / f"u-{EVIL.replace('/', '|')}", [1, 1]),
+        **{
+            "seed": 1,
+            "steps": 300,
+            "estimator": "uoro",
+            "state": "diverged",
+            "message": f"NaN {EVIL}",
+        },
+    )
+    copy_run(at / "tbptt", [2, 3, 3], solved=3, estimator="tbptt(5)")
+    for seed, valid in enumerate(([3.0, 2.0, 2.5], [3.0, 2.2, 2.1])):
+        text_run(at / f"text{seed}", valid, 2.3 + 0.2 * seed, seed=seed, name=f"{EVIL} & $x$")
+    text_run(at / "text-own", [2.9], name=f"{EVIL} & $x$", estimator="own.py:_mine(k=3)", steps=300)
+    noise_run(at / "noise")
+    return folder.find([at])
+
+
+@pytest.fixture(scope="module")
+def written(runs, tmp_path_factory):
+    return page.write(runs, tmp_path_factory.mktemp("page") / "report.html")
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [
+        ("kf_rtrl", "KF-RTRL"),
+        ("kf_rtrl(window=1)", "KF-RTRL, window 1"),
+        ("kf_rtrl(window=None)", "KF-RTRL"),
+        ("uoro", "UORO"),
+        ("uoro(copies=1)", "UORO"),
+        ("uoro(copies=64)", "UORO-AVG (k = 64)"),
+        ("uoro(4, window=1)", "UORO-AVG (k = 4), window 1"),
+        ("uoro(copies=n)", "UORO-AVG (k = n)"),
+        ("tbptt(25)", "TBPTT-25"),
+        ("tbptt(k=25)", "TBPTT-25"),
+        ("rtrl", "RTRL"),
+        ("bptt", "BPTT"),
+        ("kf_rtrl(copies=4)", "KF-RTRL-AVG (k = 4)"),
+        ("kf_rtrl(1, 2)", "KF-RTRL-AVG (k = 2), window 1"),
+        ("ok", "OK (r = 1)"),
+        ("ok(4, window=1)", "OK (r = 4), window 1"),
+        ("kf_tbptt", "KF-TBPTT-10, 8 pairs"),
+        ("kf_tbptt(8, pairs=4)", "KF-TBPTT-8, 4 pairs"),
+        ("kf_tbptt(k=25, pairs=1, tail=1)", "KF-TBPTT-25, 1 pair"),
+        ("kf_tbptt(8, 4, tail='auto')", "KF-TBPTT-8, 4 pairs, tail auto"),
+        ("reverse_kf(window=1)", "R-KF, window 1"),
+        ("artbp(0.1, 50)", "ARTBP (c = 0.1, 50 steps)"),
+        ("artbp(0.1, 50, every=4)", "ARTBP (c = 0.1, 50 steps), every 4"),
+        ("rolling_tbptt(10)", "Rolling TBPTT-10"),
+        ("snap", "SnAp-1"),
+        ("snap(order=2)", "SnAp-2"),
+        ("rflo", "RFLO"),
+        ("immediate", "Immediate"),
+        ("dni", "DNI-5"),
+        ("reservoir", "Reservoir (ρ = 0.9)"),
+        ("reservoir(None, 0.5)", "Reservoir, inputs × 0.5"),
+        ("snap(1, 2, 3, 4)", "SNAP-1-2-3-4"),
+        ("path/own.py:Mine(3)", "Mine(3)"),
+        ("what is this?", "what is this?"),
+    ],
+)
+def test_methods_are_called_as_in_the_paper(estimator, name):
+    assert labels.method(estimator) == name
+
+
+def test_learning_rates_are_written_as_powers():
+    assert [labels.rate(10**p) for p in (-2.5, -3)] == ["10⁻²·⁵", "10⁻³"]
+    assert labels.rate(0.002) == "0.002"
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_an_earlier_version_did_not_have(tmp_path):
+    copy_run(tmp_path / "old", [1, 2])
+    copy_run(tmp_path / "new", [1, 3], seed=1, regulariser="none", monitor=False)
+    copy_run(tmp_path / "other", [1, 3], regulariser="row_norm(1)")
+    groups = grouped(folder.find([tmp_path]), "copy")
+    assert {(g.label, tuple(g.seeds)) for g in groups} == {
+        ("KF-RTRL, unregularised", (0, 1)),
+        ("KF-RTRL, row_norm(1)", (0,)),
+    }
+
+
+def test_variance_runs_of_an_earlier_version_are_pooled_with_new_ones(tmp_path):
+    noise_run(tmp_path / "old")
+    noise_run(tmp_path / "new", lanes=32, train_steps=60_000, retime="none")
+    for experiment in ("time", "units"):
+        found = series(folder.find([tmp_path]), experiment)
+        assert [s.label for s in found] == ["KF-RTRL", "UORO-AVG (k = n)"]
+        assert {stat.n for s in found for stat in s.cosine} == {4}
+
+
+def test_seeds_are_one_group_and_labels_name_only_what_differs(tmp_path):
+    for seed in (2, 0, 1):  # how often a run is written down makes no difference
+        copy_run(tmp_path / f"a{seed}", [1], seed=seed, log_every=10 + seed)
+    copy_run(tmp_path / "b", [1], estimator="tbptt(25)")
+    copy_run(tmp_path / "c", [1], estimator="tbptt(5)", rate=1e-4)
+    groups = grouped(folder.find([tmp_path]), "copy")
+    assert [g.label for g in groups] == ["KF-RTRL", "TBPTT-5", "TBPTT-25"]
+    assert groups[0].seeds == [0, 1, 2]
+    copy_run(tmp_path / "d", [1], hidden=16)
+    groups = grouped(folder.find([tmp_path]), "copy")
+    assert [g.label for g in groups][:2] == ["KF-RTRL, n = 8", "KF-RTRL, n = 16"]
+    assert len({g.label for g in groups}) == 4
+
+
+def test_the_same_text_is_one_group_by_whatever_path_it_came(tmp_path):
+    text_run(tmp_path / "a", [2.0], data="here/book.txt", sha="11", seed=0)
+    text_run(tmp_path / "b", [2.0], data="there/book.txt", sha="11", seed=1)
+    text_run(tmp_path / "c", [2.0], data="here/book.txt", sha="22", seed=2)
+    picked = best_rates(grouped(folder.find([tmp_path]), "text"))
+    assert [g.seeds for g in picked.shown] == [[0, 1], [2]]
+    assert [g.label for g in picked.shown] == ["KF-RTRL", "KF-RTRL (2)"]
+
+
+def test_mean_and_deviation_over_seeds(runs):
+    kf = best_rates(grouped(runs, "copy")).shown[0]
+    assert kf.label == "KF-RTRL"
+    T = kf.stat("T")
+    assert (T.mean, T.n) == (5, 3)
+    assert math.isclose(T.std, math.sqrt((4 + 1 + 9) / 2))
+    assert kf.stat("seconds").mean == 3
+    text = grouped(runs, "text")[0]
+    assert math.isclose(text.stat("valid").mean, (2.0 + 2.1) / 2)  # the best of each
+    assert math.isclose(text.stat("test").mean, 2.4)
+    assert Stat.of([math.nan, None]) is None and Stat.of([2]).std is None
+
+
+def test_the_best_rate_is_picked_by_the_rule(tmp_path):
+    # equal T in the mean: the earlier arrival counts
+    copy_run(tmp_path / "late", [1, 2, 4], rate=1e-3)
+    copy_run(tmp_path / "early", [1, 4, 4], rate=1e-4)
+    copy_run(tmp_path / "low", [3, 3, 3], rate=1e-2)
+    picked = best_rates(grouped(folder.find([tmp_path]), "copy"))
+    assert [g.config["rate"] for g in picked.shown] == [1e-4]
+    assert [g.config["rate"] for g in picked.tried[0]] == [1e-2, 1e-3, 1e-4]
+    assert picked.shown[0].label == "KF-RTRL"  # one rate is left, so it need not be named
+    copy_run(tmp_path / "diverged", [9, 9, 9], rate=10**-2.5, state="diverged")
+    picked = best_rates(grouped(folder.find([tmp_path]), "copy"))
+    assert [g.config["rate"] for g in picked.shown] == [1e-4]
+    text_run(tmp_path / "a", [2.0, 3.0], rate=1e-3)
+    text_run(tmp_path / "b", [2.5, 2.4], rate=1e-4)
+    assert best_rates(grouped(folder.find([tmp_path]), "text")).shown[0].config["rate"] == 1e-3
+
+
+def test_curves_over_steps_and_over_seconds(tmp_path):
+    copy_run(tmp_path / "a", [2, 3], seconds=1.0, seed=0)
+    copy_run(tmp_path / "b", [4, 5], seconds=3.0, seed=1)
+    (g,) = grouped(folder.find([tmp_path]), "copy")
+    c = curve(g, "T", "steps")
+    assert c.x.tolist() == [0, 100, 200] and c.mean.tolist() == [1, 3, 4]
+    np.testing.assert_allclose(c.std, [0, math.sqrt(2), math.sqrt(2)])
+    # after 1.5 s the first seed has T = 2 (of step 100), the second still T = 1: T is a staircase
+    c = curve(g, "T", "seconds")
+    assert c.mean[np.searchsorted(c.x, 1.5)] == 1.5
+    assert (c.x[-1], c.mean[-1]) == (6, 4)  # the first seed ended after 2 s, and keeps its T = 3
+    text_run(tmp_path / "t", [4.0, 2.0])
+    c = curve(grouped(folder.find([tmp_path]), "text")[0], "valid", "seconds")
+    assert math.isclose(np.interp(3.0, c.x, c.mean), 3.0)  # between two measurements
+
+
+def csv_file(path, *lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_curves_of_others_stand_beside_ours(runs, tmp_path):
+    T_ = csv_file(
+        tmp_path / "a.csv",
+        "\ufefflabel,run,step,T",  # as Excel begins a file
+        *("Theirs,0,0,1", "Theirs,0,100,3", "Theirs,1,50,2", "Theirs,1,150,8"),
+        *("KF-RTRL,0,0,1", "KF-RTRL,0,90000,9", "Late,0,90000,9", "Late,0,99000,9"),
+    )
+    valid_ = csv_file(tmp_path / "b.csv", "label,run,step,valid", "_o,x,0,4", "_o,x,100,2")
+    T, same, late, valid = beside.read([T_, valid_])
+    assert [b.kind for b in (T, same, late, valid)] == ["copy", "copy", "copy", "text"]
+    # at 50 the one has T = 1 still, at 100 the other T = 2 still; elsewhere there is only one
+    assert T.curve.x.tolist() == [50, 100] and T.curve.mean.tolist() == [1.5, 2.5]
+    assert valid.curve.mean.tolist() == [4, 2]
+    plotted(runs, tmp_path / "a.svg", "--beside", str(T_), str(valid_))
+    svg = (tmp_path / "a.svg").read_text()
+    # one that has the name of ours is told apart, one that begins after ours end is not named
+    assert all(f">{name}</text>" in svg for name in ("Theirs", "KF-RTRL", "KF-RTRL (others)"))
+    assert ">Late</text>" not in svg and "_o</text>" in svg
+    text = page.write(runs, tmp_path / "r.html", [T, same, late, valid]).read_text()
+    assert text.count("for comparison: Theirs and KF-RTRL (others).") == 1
+    assert text.count("for comparison: _o.") == 1
+
+
+def test_curves_of_others_end_where_ours_do():
+    c = Curve(np.array([0.0, 100, 200]), np.array([0.0, 1, 3]), np.zeros(3)).until(150)
+    assert c.x.tolist() == [0, 100, 150] and c.mean.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("", "needs the columns label, run, step, and either T or valid, got nothing"),
+        ("step,T\n1,2\n", "got step, T"),
+        ("label,run,step,T,valid\na,0,1,2,3\n", "either T or valid"),
+        ("label,run,step,T\n", "has no measurement"),
+        ("label,run,step,T\na,0,1,2\n\na,0,two,3\n", "line 4: step and T must be numbers"),
+        ("label,run,step,T\na,0,1\n", "line 2: step and T must be numbers"),
+        ("label,run,step,T\na,0,nan,1\n", "line 2: step and T must be finite"),
+        ("label,run,step,valid\na,0,1,inf\n", "must be finite"),
+        ("label,run,step,T\n,0,1,2\n", "the label is empty"),
+        ("label,run,step,T\na,0,1,2\na,1,5,6\n", "no step in common"),
+        ("label,run,step,T\n" + "x" * 200_000 + ",0,1,2\n", "field larger than"),
+    ],
+)
+def test_curves_of_others_that_cannot_be_read(text, message, tmp_path):
+    if text is not None:
+        (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        beside.read([tmp_path / "a.csv"])
+
+
+def test_curves_of_others_are_never_left_out_in_silence(runs, tmp_path):
+    T = str(csv_file(tmp_path / "a.csv", "label,run,step,T", "a,0,1,2", "a,0,9,3"))
+    for args in (("--x", "seconds"), ("--over", "rate")):
+        with pytest.raises(UsageError, match="--beside needs --x steps"):
+            plotted(runs, tmp_path / "a.png", "--beside", T, *args)
+    text = text_run(tmp_path / "text", [2.0, 1.9])
+    with pytest.raises(UsageError, match="there is no run of copy"):
+        main(Report((text.path,), tmp_path / "r.html", (Path(T),)))
+
+
+def test_unfinished_runs_count_as_far_as_they_go(tmp_path):
+    copy_run(tmp_path / "a", [2, 3, 4], seed=0)
+    copy_run(tmp_path / "b", [4], seed=1, steps=300, state="diverged")
+    (g,) = grouped(folder.find([tmp_path]), "copy")
+    c = curve(g, "T")
+    assert c.x.tolist() == [0, 100, 200, 300] and c.mean.tolist() == [1, 3, 3, 4]
+    assert c.ended == ((100, 4, "diverged"),)
+    text_run(tmp_path / "t", [])
+    assert curve(grouped(folder.find([tmp_path]), "text")[0], "valid") is None
+
+
+def test_the_headline_is_what_says_most(tmp_path):
+    copy_run(tmp_path / "a", [2, 9], solved=4)
+    runs = folder.find([tmp_path])
+    assert words.copy_summary(Findings.of(runs)).headline == "KF-RTRL solves strings of length 4."
+    copy_run(tmp_path / "b", [2, 12], solved=0, estimator="uoro")
+    summary = words.copy_summary(Findings.of(folder.find([tmp_path])))
+    assert summary.headline == "KF-RTRL reaches T = 9 and UORO T = 12."
+    assert "KF-RTRL solves strings of length 4 and UORO of length 0." in summary.more
+
+
+def test_a_chunk_that_was_done_twice_counts_once(tmp_path):
+    run = copy_run(tmp_path / "a", [1, 2])
+    rows = [{"step": 100, "seconds": 5.0}, *run.timing]  # killed and resumed
+    disk.write(tmp_path / "a" / folder.TIMING, "".join(json.dumps(r) + "\n" for r in rows))
+    assert grouped([folder.read(tmp_path / "a")], "copy")[0].stat("seconds").mean == 2
+
+
+def test_bits_right_are_averaged_where_they_were_tried(runs):
+    kf = best_rates(grouped(runs, "copy")).shown[0]  # solved 2, 3 and 7
+    c = right(kf)
+    assert c.x.tolist() == list(range(1, 9))
+    np.testing.assert_allclose(c.mean, [1, 1, 2.5 / 3, 0.75, 1, 1, 1, 0.5])
+
+
+def test_draws_of_all_variance_runs_are_pooled(tmp_path):
+    noise_run(tmp_path / "a", seed=0)
+    noise_run(tmp_path / "b", seed=1, networks=3)
+    f = Findings.of(folder.find([tmp_path]))
+    assert [s.label for s in f.over_time] == ["KF-RTRL", "UORO-AVG (k = n)"]
+    s = f.over_units[1]
+    assert s.x.tolist() == [16, 32]
+    assert math.isclose(s.cosine[0].mean, 0.4) and s.cosine[0].n == 4
+    assert math.isclose(s.cosine[0].std, math.sqrt(4 * 0.1**2 / 3))
+    assert s.error[1].mean == 33
+
+
+def test_every_curve_has_a_look_of_its_own():
+    names = [f"TBPTT-{k}" for k in range(1, 13)]
+    found = looks([("KF-RTRL", "KF-RTRL"), *zip(names, names, strict=True)])
+    seen = {(v.colour(LIGHT), str(v.dash), v.marker) for v in found.values()}
+    assert len(seen) == len(found) == 13
+
+
+def test_looks_agree_between_figures():
+    kf, small = ("KF-RTRL", "KF-RTRL"), ("KF-RTRL", "KF-RTRL, n = 8")
+    five, ten = ("TBPTT-5", "TBPTT-5"), ("TBPTT-10", "TBPTT-10")
+    found = looks([kf, five], [small, ten], [five, ten])
+    assert found[kf[1]] == found[small[1]]  # the method's colour: they never meet
+    assert found[five[1]] != found[ten[1]]  # these do
+
+
+@pytest.mark.parametrize("style", [LIGHT, DARK])
+def test_curves_stand_out_from_their_ground(style):
+    for colour in style.colours:
+        assert contrast(colour, style.paper) >= 3
+
+
+def contrast(a, b):
+    """As WCAG defines it."""
+
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        lin = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+# -- what differs from the paper -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "cls"), [("copy", CopyRun), ("text", TextRun)])
+def test_the_papers_preset_is_the_papers(kind, cls, tmp_path):
+    def differences(preset, **about):
+        made = config.start(cls, kind, ["--preset", preset])
+        about = {"steps": 10} | about
+        folder.create(tmp_path / preset, kind, config.toml(made, kind), about)
+        folder.set_status(tmp_path / preset, "stopped", step=0, steps=10)
+        groups = grouped([folder.read(tmp_path / preset)], kind)
+        return {d.what: d for d in paper.differences(kind, groups)}
+
+    text = {"data": {"name": "Penn Treebank", "sha256": {}}} if kind == "text" else {}
+    found = differences("paper", **text)
+    open_ = {"seeds", "learning rates tried", "steps", "test", "parameters"}
+    open_ |= {"steps between reading and writing", "error that raises T", "solved length"}
+    assert set(found) <= open_  # one seed, one rate, and what the paper does not say
+    assert found["steps"].paper == paper.NOT_STATED
+    found = differences("laptop")
+    assert found["units"].paper == "256" and found["units"].here != "256"
+
+
+def test_differences_come_from_the_configurations(tmp_path):
+    copy_run(tmp_path / "a", [1], hidden=64, threshold=0.1, delay="paper")
+    copy_run(tmp_path / "b", [1], hidden=128, threshold=0.1, estimator="uoro", clip=1.0)
+    found = {d.what: d for d in paper.differences("copy", grouped(folder.find([tmp_path]), "copy"))}
+    assert found["units"].here == "64 (KF-RTRL), 128 (UORO)"
+    assert found["T grows below"].here == "0.1"
+    assert found["gradient clipping"].here == "none (KF-RTRL), 1 (UORO)"
+    assert found["steps between reading and writing"].here == "2(T + 1) (KF-RTRL), T + 1 (UORO)"
+    assert found["learning rates tried"].here == "10⁻³" and found["seeds"].here == "1"
+    assert "network" not in found and "optimiser" not in found
+    noise_run(tmp_path / "c", networks=5, draws=10, units_networks=20, units_draws=5, steps=100)
+    noise = {
+        d.what: d
+        for d in paper.differences("variance", grouped(folder.find([tmp_path]), "variance"))
+    }
+    assert noise["repetitions, over time"].here == "50"
+    assert set(noise) == {"repetitions, over time", "text", "exact gradient"}
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Elements, properly nested, and the text between them."""
+
+    VOID = frozenset({"meta", "img", "source", "br", "link", "input", "hr"})
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.elements, self.cells, self.rows = [], [], None, []
+        self.words = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID and not self.get_starttag_text().endswith("/>"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" in self.open:
+            return
+        self.words += data
+        if self.open[-1:] and {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def parsed(written):
+    return Page(written.read_text())
+
+
+def test_the_page_shows_the_files_numbers(parsed):
+    rows = {row[0]: row[1:] for row in parsed.rows if row[1:]}
+    assert rows["KF-RTRL"]
+    copy = [row for row in parsed.rows if row[0] == "KF-RTRL"]
+    # T, solved, the paper's, the rate, steps, seconds, seeds
+    assert ["KF-RTRL", "5.0 ± 2.6", "4.0 ± 2.6", "36", "10⁻³", "300", "3 s", "3"] in copy
+    assert ["TBPTT-5", "3", "3", "–", "10⁻³", "300", "3 s", "1"] in parsed.rows
+    assert ["KF-RTRL", "10⁻²·⁵", "2.0 ± 0.0", "1.0 ± 0.0", "3", "–", ""] in copy  # was not picked
+    assert any(row[1:5] == ["2.050 ± 0.071", "2.400 ± 0.141", "1.77", "1.72"] for row in copy)
+    assert ["UORO-AVG (k = n)", "0.40 ± 0.14", "0.40 ± 0.14"] in parsed.rows
+    assert "KF-RTRL solves strings of length 4.0" in parsed.words.replace("\u00a0", " ")
+    assert "is diverged at step 200" in parsed.words
+
+
+def test_the_page_is_well_formed_and_whole(parsed):
+    assert parsed.all("html") == [{"lang": "en"}]
+    assert [len(parsed.all(t)) for t in ("title", "main", "header", "footer", "h1")] == [1] * 5
+    assert any(m.get("name") == "viewport" for m in parsed.all("meta"))
+    ids = [a["id"] for _, a in parsed.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {a["href"] for a in parsed.all("a")} <= {f"#{i}" for i in ids}
+    assert len(parsed.all("table")) == len(parsed.all("caption"))
+    assert all(a.get("scope") in ("row", "col") for a in parsed.all("th"))
+    alts = [img["alt"] for img in parsed.all("img")]
+    assert len(alts) == len(parsed.all("picture")) == 7
+    assert any("KF-RTRL reaches T = 5.0 ± 2.6" in alt for alt in alts)
+
+
+def test_nothing_is_loaded_and_user_text_is_escaped(written, parsed):
+    html = written.read_text()
+    assert "script" not in {name for name, _ in parsed.elements}
+    assert "<script" not in html and "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert f"NaN {EVIL}" in parsed.words  # to be read, not to be run
+    for name, attrs in parsed.elements:
+        for key in ("src", "srcset", "href"):
+            if key in attrs:
+                assert attrs[key].startswith(("data:", "#")), (name, key)
+        assert not any(key.startswith("on") for key in attrs)
+    assert not re.search(r"url\(|@import|https?://", re.sub(r'"data:[^"]*"', "", html))
+
+
+def test_what_is_missing_is_one_line(tmp_path):
+    copy_run(tmp_path / "a", [1, 2])
+    html = page.page(Findings.of(folder.find([tmp_path])))
+    assert "kronline train text" in html and "kronline variance" in html
+    assert "Figure 3 " not in Page(html).words.replace("Figure 3, the noise", "")
+    assert "kronline train copy" not in html
+
+
+def test_reasons_stand_beside_the_configuration(tmp_path):
+    made_ = config.start(CopyRun, "copy", ["--preset", "laptop"])
+    folder.create(tmp_path / "a", "copy", config.toml(made_, "copy"), {})
+    reasons = config.comments((tmp_path / "a" / folder.CONFIG).read_text())
+    words = Page(page.page(Findings.of(folder.find([tmp_path])))).words
+    assert reasons["hidden"] and reasons["hidden"] in words
+    assert "Nothing is measured yet" in words
+
+
+def test_the_same_runs_give_the_same_page(runs):
+    f = Findings.of(runs)
+    assert page.page(f) == page.page(f)
+
+
+def test_many_curves_are_still_readable(tmp_path):
+    for k in range(2, 14):
+        copy_run(tmp_path / f"{k}", [1, k], estimator=f"tbptt({k})")
+    f = Findings.of(folder.find([tmp_path]))
+    html = page.page(f)
+    assert "TBPTT-13 reaches T = 13, TBPTT-12 T = 12" in Page(html).words.replace("\u00a0", " ")
+    assert "8 more in the table" in html
+    shape = re.findall(r'width="(\d+)" height="(\d+)"', html)[0]
+    assert int(shape[1]) > 0.75 * int(shape[0])  # the legend has its own place
+
+
+def test_long_names_are_cut():
+    assert labels.short("folder/book.txt") == "book.txt"
+    assert len(labels.short("x" * 200)) < 50
+
+
+# -- the commands ----------------------------------------------------------------------------------
+
+
+def test_report_prints_its_numbers_for_programs(runs, tmp_path, capsys):
+    at, out = str(runs[0].path.parent), str(tmp_path / "r.html")
+    assert main(tyro.cli(Report, args=[at, "--out", out, "--json"])) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert Path(result["page"]).read_text().startswith("<!doctype html>")
+    kf = result["copy"][0]
+    assert (kf["label"], kf["T"]["mean"], kf["paper"]) == ("KF-RTRL", 5, 36)
+    assert len(result["rates"]) == 2 and result["variance"]["units"][0]["x"] == [16, 32]
+
+
+def plotted(runs, out, *args):
+    return main(tyro.cli(Plot, args=[str(runs[0].path.parent), "--out", str(out), *args]))
+
+
+def test_plots_are_fit_for_a_paper(runs, tmp_path):
+    plotted(runs, tmp_path / "a.png", "--width", "3")
+    head = (tmp_path / "a.png").read_bytes()[:24]
+    assert head.startswith(b"\x89PNG") and int.from_bytes(head[16:20]) == 900  # at 300 dpi
+    plotted(runs, tmp_path / "a.svg", "--x", "seconds")
+    svg = (tmp_path / "a.svg").read_text()
+    assert ">KF-RTRL</text>" in svg and "compute time" in svg and ">_mine" in svg.replace("> ", ">")
+    plotted(runs, tmp_path / "a.pdf")
+    pdf = (tmp_path / "a.pdf").read_bytes()
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf  # TrueType, embedded
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--out", "a.gif"], ".png, .svg, .pdf"),
+        (["--out", "no/such/folder/a.png"], "existing folder"),
+        (["--out", "a.png", "--width", "0"], "between 1 and 40"),
+    ],
+)
+def test_wrong_plots_are_explained(runs, args, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        main(tyro.cli(Plot, args=[str(runs[0].path), *args]))
+
+
+def test_wrong_reports_are_explained(runs, tmp_path):
+    with pytest.raises(UsageError, match="at least one run"):
+        main(Report(()))
+    with pytest.raises(UsageError, match="holds no run"):
+        main(Report((tmp_path,)))
+    with pytest.raises(UsageError, match="file in an existing folder"):
+        page.write(runs, tmp_path)
+    empty = text_run(tmp_path / "empty", [])
+    with pytest.raises(UsageError, match="nothing is measured"):
+        main(Plot((empty.path,), tmp_path / "a.png"))
+
+
+def test_every_run_has_a_figure_of_its_own(runs, tmp_path):
+    one_of_each = {run.kind: run for run in runs}.values()
+    for i, run in enumerate([*one_of_each, text_run(tmp_path / "empty", [])]):
+        figures.for_run(run).savefig(tmp_path / f"{i}.png")
+        assert (tmp_path / f"{i}.png").stat().st_size > 1000
+
+
+# -- in a real browser -----------------------------------------------------------------------------
+
+# the lowest contrast of all text on the page with the ground that it stands on
+CONTRASTS = """(() => {
+  const parse = c => c.match(/[\\d.]+/g).map(Number);
+  const lum = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.04045 ? v / 12.92
+    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const ground = e => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+  let worst = [99, ''];
+  for (const e of document.body.querySelectorAll('*')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+    const [a, b] = [lum(parse(getComputedStyle(e).color)), lum(ground(e))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < worst[0]) worst = [ratio, e.tagName + '.' + e.className + ' ' + e.innerText];
+  }
+  return worst;
+})()"""
+IMAGES = (
+    "[...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().right, i.currentSrc])"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if installed() is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome is installed here")
+    with Browser(tmp_path_factory.mktemp("browser")) as b:
+        yield b
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360, 320])
+def test_the_page_in_a_browser(browser, written, width, dark):
+    browser.look(written.as_uri(), width, dark=dark)
+    images = browser.value(IMAGES)
+    assert len(images) == 7
+    assert all(natural > 0 and edge <= width for natural, edge, _ in images)
+
+    # all is in the file, and the browser has nothing to complain about
+    assert all(url == written.as_uri() or url.startswith("data:") for url in browser.requests())
+    assert browser.complaints() == []
+
+    # no scrolling sideways, also when everything is open
+    for _ in range(2):
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        browser.value("document.querySelectorAll('details').forEach(d => d.open = true)")
+    lowest, where = browser.value(CONTRASTS)
+    assert lowest >= 4.5, where
+
+    # what cannot be seen can be heard
+    nodes = browser("Accessibility.getFullAXTree")["nodes"]
+    shown = [n for n in nodes if not n["ignored"]]
+    pictures = [n for n in shown if n["role"]["value"] in ("image", "img", "graphics-document")]
+    assert len(pictures) == 7 and all(len(n["name"]["value"]) > 20 for n in pictures)
+    roles = {n["role"]["value"] for n in shown}
+    assert {"main", "banner", "contentinfo", "navigation", "table", "rowheader"} <= roles
+
+
+def test_night_is_dark(browser, written):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    seen = []
+    for dark in (False, True):
+        browser.look(written.as_uri(), 800, dark=dark)
+        seen.append((browser.value(ground), browser.value(IMAGES)[0][2]))
+    (day, day_image), (night, night_image) = seen
+    assert day != night and day_image != night_image
+    assert sum(map(int, re.findall(r"\d+", night))) < 150
+
+
+def test_user_text_does_nothing_in_a_browser(browser, runs, written):
+    browser.look(written.as_uri(), 800)
+    assert browser.value("document.scripts.length") == 0
+    assert EVIL in browser.value("document.body.textContent")

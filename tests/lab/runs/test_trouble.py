@@ -1,0 +1,304 @@
+"""What goes wrong with runs: damage, other texts, explosions, full disks. Nothing is lost."""
+
+import json
+import os
+import re
+import subprocess
+
+import jax
+import numpy as np
+import pytest
+
+from kills import newest, same
+from kronline import disk
+from kronline.lab import train
+from kronline.lab.runs import checkpoint, folder, loop
+from kronline.lab.runs.settings import CopyRun
+from running import LANES, SMALL, command, killed, status, step_of, words
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def damage(file, how):
+    data = bytearray(file.read_bytes())
+    if how == "flip":
+        data[-9] ^= 4
+    file.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "flip": data}[how])
+
+
+@pytest.mark.parametrize("how", ["cut", "flip", "empty"])
+def test_a_damaged_newest_checkpoint(how, unbroken, tmp_path, capsys):
+    run = killed(unbroken["copy"], tmp_path / "run", 100)
+    file = run / "checkpoints" / newest(run)
+    damage(file, how)
+    assert command("resume", run) == 0
+    err = capsys.readouterr().err
+    assert "warning" in err
+    assert f"{file} is damaged" in err
+    assert "the one before it" in err
+    assert file.with_suffix(".damaged").exists()
+    assert same(unbroken["copy"], run) == []
+    timed = [t["step"] for t in folder.lines(run / "timing.jsonl")]
+    assert timed == list(range(20, 201, 20))
+
+
+@pytest.mark.parametrize("kind", ["copy", "text"])
+def test_all_checkpoints_damaged_or_none_there(kind, unbroken, tmp_path, capsys):
+    run = killed(unbroken[kind], tmp_path / "run", 100)
+    for file in (run / "checkpoints").iterdir():
+        damage(file, "cut") if kind == "copy" else file.unlink()
+    assert command("resume", run) == 0
+    assert capsys.readouterr().err.count("is damaged") == (5 if kind == "copy" else 0)
+    assert same(unbroken[kind], run) == []
+
+
+def test_every_byte_of_a_checkpoint_counts(tmp_path):
+    file = tmp_path / "a"
+    tree = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": jax.random.key(7)}
+    header = {"format": "it", "step": 120, "metrics": 4711, "best_step": 0}
+    disk.write_tree(file, tree, header)
+    whole = file.read_bytes()
+    read_ = disk.read_tree(file, "it")
+    assert read_[0].items() >= header.items()
+    for i in range(len(whole)):
+        data = bytearray(whole)
+        data[i] ^= 1 << 5 * i % 8
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match=r"damaged|format"):
+            disk.read_tree(file, "it")
+    for n in range(0, len(whole), 7):
+        file.write_bytes(whole[:n])
+        with pytest.raises(ValueError, match="damaged"):
+            disk.read_tree(file, "it")
+
+
+def test_a_changed_configuration_is_not_taken_for_damage(unbroken, tmp_path, capsys):
+    run = killed(unbroken["copy"], tmp_path / "run", 100)
+    file = run / "config.toml"
+    file.write_text(file.read_text().replace("hidden = 8", "hidden = 9"))
+    before = sorted(f.name for f in (run / "checkpoints").iterdir())
+    metrics = (run / "metrics.jsonl").read_bytes()
+    assert command("resume", run) == 2
+    assert "was its config.toml changed" in capsys.readouterr().err
+    assert sorted(f.name for f in (run / "checkpoints").iterdir()) == before
+    assert (run / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_lost_metrics_are_noticed(unbroken, tmp_path, capsys):
+    run = killed(unbroken["copy"], tmp_path / "run", 100)
+    (run / "metrics.jsonl").write_bytes(b"")
+    assert command("resume", run) == 2
+    assert "metrics.jsonl is damaged" in capsys.readouterr().err
+    (run / "about.json").write_text("{")
+    assert command("resume", run) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_another_machine_is_warned_of(unbroken, tmp_path, capsys):
+    run = killed(unbroken["copy"], tmp_path / "run", 180)
+    about = json.loads((run / "about.json").read_text())
+    about["machine"]["cores"] = 999
+    (run / "about.json").write_text(json.dumps(about | {"version": "0.0"}))
+    assert command("resume", run) == 0
+    err = capsys.readouterr().err
+    assert "began with version '0.0'" in err
+    assert "began with cores 999" in err
+    assert "may not end bit for bit" in err
+
+
+def test_another_text_is_refused_and_a_moved_one_found(unbroken, tmp_path, capsys):
+    run = killed(unbroken["text"], tmp_path / "run", 900)
+    text = read_data(run)
+    file = run / "config.toml"
+    own = file.read_text()
+    file.write_text(own.replace(str(text), str(tmp_path / "moved.txt")))
+    assert command("resume", run) == 2
+    assert "no file or folder" in capsys.readouterr().err
+    (tmp_path / "moved.txt").write_text(text.read_text()[:-1] + "x")
+    before = (run / "metrics.jsonl").read_bytes()
+    assert command("resume", run) == 2
+    assert "not the one that it began with" in capsys.readouterr().err
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert command("resume", run, "--data", text) == 0
+    file.write_text(own)
+    assert same(unbroken["text"], run) == []
+    copy = killed(unbroken["copy"], tmp_path / "copy", 100)
+    assert command("resume", copy, "--data", text) == 2
+    assert "is for a text" in capsys.readouterr().err
+
+
+def read_data(run):
+    return type(run)(folder.read(run).config["data"])
+
+
+# -- numbers that explode --------------------------------------------------------------------------
+
+
+def bad(x):
+    return not np.isfinite(np.float32(x)).all()
+
+
+def first_bad_step(settings, point):
+    """Step by step from a checkpoint: where the loss or the gradient stops being a number."""
+    exp = settings.build()
+    learner, k = exp.learner, exp.learner.estimator.span
+    state, stream = point.saved.training
+    _, seg = exp.task.batch(stream, (), 20)
+    for t in range(0, 20, k):
+        now = slice(t, t + k)
+        x, y, reset = (np.asarray(a)[now] for a in (seg.x, seg.y, seg.reset))
+        state, out = learner.run(state, x, y, reset=reset, norms=True)
+        bits = np.asarray(out.loss) / np.float32(np.log(2))
+        for i in range(k):
+            if bad(bits[i].mean(dtype=np.float32)):
+                return point.step + t + i + 1, "the loss"
+        if bad(out.norm):
+            return point.step + t + k, "the gradient's norm"
+    return point.step + 20, "learner."
+
+
+@pytest.mark.parametrize(
+    ("estimator", "momentum", "what"),
+    [("kf_rtrl", 2.0, "the loss"), ("tbptt(5)", 4.0, "the loss"), ("uoro", 1.5, "holds NaN")],
+)
+def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys):
+    run = tmp_path / "run"
+    optimiser = f"sgd(momentum={momentum})"  # which doubles the weights' speed at every update
+    args = ["--estimator", estimator, "--optimiser", optimiser, "--rate", "0.01"]
+    assert command("train", "copy", *SMALL, *args, "--steps", 1000, "--out", run) == 3
+    out = capsys.readouterr().out
+    message = status(run)["message"]
+    assert message in out
+    assert what in message
+    assert status(run)["state"] == "diverged"
+    settings = CopyRun(
+        hidden=8, lanes=LANES, estimator=estimator, optimiser=optimiser, rate=0.01, steps=1000
+    )
+    exp = settings.build()
+
+    def begin():
+        return train.start(exp.learner, exp.task, jax.random.key(0), LANES)
+
+    point = checkpoint.newest(run, checkpoint.shapes(begin, False))
+    assert point.step == step_of(newest(run)) > 0
+    assert f"The last good checkpoint is of step {point.step}" in message
+    assert checkpoint.not_finite(point.saved) is None
+    step, named = first_bad_step(settings, point)
+    assert message.startswith(f"step {step}: ")
+    assert named in message
+    metrics = (run / "metrics.jsonl").read_bytes()
+    assert b"NaN" not in metrics
+    assert b"Infinity" not in metrics
+    assert command("resume", run) == 3  # the same again
+    assert status(run)["message"] == message
+    assert (run / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_the_first_bad_step_is_named():
+    nan, fine = np.nan, np.ones(12)
+    assert loop._problem(fine, np.ones(12), 100) is None
+    assert loop._problem(fine, np.ones(3), 100) is None
+    for each in (1, 4):
+        for i in range(12):
+            bits, norm = fine.copy(), np.ones(12 // each)
+            bits[i:] = nan
+            assert loop._problem(bits, norm, 1000) == f"step {1001 + i:,}: the loss is nan"
+            norm[i // each :] = np.inf  # in the same segment: the loss came first
+            assert loop._problem(bits, norm, 1000) == f"step {1001 + i:,}: the loss is nan"
+            if each == 1 and i:  # the gradient before the loss
+                norm[i - 1] = np.inf
+                got = loop._problem(bits, norm, 1000)
+                assert got == f"step {1000 + i:,}: the gradient's norm is inf"
+    got = loop._problem(fine, np.array([1, nan, nan]), 0)
+    assert got == "step 8: the gradient's norm is nan"
+
+
+# -- disks -----------------------------------------------------------------------------------------
+
+
+class Disk:
+    """A small disk of its own."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+
+    def mount(self, *options):
+        words_ = ["mount", "-t", "tmpfs", *options, "none", str(self.path)]
+        return subprocess.run(words_, capture_output=True, check=False).returncode == 0
+
+    def leave(self, pages):
+        """Fill it up, but for so many pages of 4 kB."""
+        filler = self.path / "filler"
+        filler.unlink(missing_ok=True)
+        room = os.statvfs(self.path).f_bavail
+        filler.write_bytes(bytes(4096 * (room - pages)))
+
+    def make_room(self):
+        (self.path / "filler").unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    made = Disk(tmp_path / "disk")
+    if os.geteuid() != 0 or not made.mount("-o", "size=1m"):
+        pytest.skip("a small disk can be mounted by root only")
+    yield made
+    subprocess.run(["umount", str(made.path)], check=True)
+
+
+def test_a_full_disk(small_disk, unbroken, book, capsys):
+    run = small_disk.path / "run"
+    small_disk.leave(1)  # not even its configuration
+    assert command("train", *words("copy", book), "--out", run) == 2
+    err = capsys.readouterr().err
+    assert "could not be written" in err
+    assert "No space left" in err
+    assert not folder.is_run(run)
+    starts = []
+    for pages in (6, 9, 14, 19):  # metrics, then checkpoints
+        small_disk.leave(pages)
+        train_ = ["train", *words("copy", book), "--out", run]
+        assert command(*(["resume", run] if folder.is_run(run) else train_)) == 2
+        err = capsys.readouterr().err
+        assert "could not be written" in err
+        assert "No space left" in err
+        assert f"kronline resume {run}" in err
+        assert "Traceback" not in err
+        starts.append(step_of(newest(run)) if newest(run) else 0)
+        assert not list((run / "checkpoints").glob(".*")) if newest(run) else True
+    assert starts[0] == 0
+    assert 0 < starts[-2] < starts[-1] < 200
+    small_disk.make_room()
+    assert command("resume", run) == 0
+    assert "damaged" not in capsys.readouterr().err
+    assert same(unbroken["copy"], run) == []
+
+
+def test_a_read_only_folder(unbroken, book, tmp_path, capsys, request):
+    place = Disk(tmp_path / "disk")
+    if os.geteuid() == 0:  # whom permissions do not stop
+        if not place.mount():
+            pytest.skip("root, who may not mount: nothing is read-only to root")
+        request.addfinalizer(lambda: subprocess.run(["umount", str(place.path)], check=True))
+    run = killed(unbroken["copy"], place.path / "run", 100)
+    before = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
+    if os.geteuid() == 0:
+        assert place.mount("-o", "remount,ro")
+    else:
+        for p in (place.path, run, *run.rglob("*")):
+            p.chmod(0o555 if p.is_dir() else 0o444)
+    for args in (["resume", run], ["train", *words("copy", book), "--out", place.path / "new"]):
+        assert command(*args) == 2
+        err = capsys.readouterr().err
+        assert re.search("Read-only|Permission denied", err)
+        assert str(args[-1]) in err
+        assert "Traceback" not in err
+    assert {f: f.read_bytes() for f in run.rglob("*") if f.is_file()} == before
+    if os.geteuid() == 0:
+        assert place.mount("-o", "remount,rw")
+    else:
+        for p in (place.path, run, *run.rglob("*")):
+            p.chmod(0o755 if p.is_dir() else 0o644)
+    assert command("resume", run) == 0
+    assert same(unbroken["copy"], run) == []

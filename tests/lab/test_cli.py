@@ -1,0 +1,129 @@
+"""The command line, as a user meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kronline as kl
+from kronline import spec
+from kronline.lab import demo
+from kronline.lab.cli import main
+
+PNG = b"\x89PNG"
+
+
+def kronline(*args, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "kronline", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def code(*args):
+    """The exit code of a command, run in this process."""
+    with pytest.raises(SystemExit) as end:
+        main(args)
+    return end.value.code
+
+
+def test_what_draws_nothing_does_not_wait_for_matplotlib():
+    see = "import sys, kronline.lab.cli; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", see], check=False).returncode == 0
+
+
+def test_the_demo_trains_and_reports(tmp_path, monkeypatch, capsys):
+    args = ["demo", "--steps", "400", "--hidden", "8", "--json"]
+    done = kronline(*args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [m["method"] for m in result["best"]] == ["KF-RTRL", "UORO", "TBPTT-5"]
+    assert result["failed"] == []
+    place = tmp_path / "runs" / "demo"
+    members = [p.parent for p in place.glob("*/metrics.jsonl")]
+    assert len(members) == 3
+    for run in members:
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert [m["step"] for m in lines if "T" in m][-1] >= 400
+        assert len(lines) >= 80
+        assert (run / "figures" / "curve.png").read_bytes().startswith(PNG)
+    page = (tmp_path / result["page"]).read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert all(name in page for name in ("KF-RTRL", "UORO", "TBPTT-5"))
+    # a demo that was interrupted goes on; here all of it was trained
+    monkeypatch.chdir(tmp_path)
+    (place / "sweep.json").unlink()
+    before = {run: (run / "metrics.jsonl").stat().st_mtime_ns for run in members}
+    assert code(*args) == 0
+    assert "going on with runs/demo" in capsys.readouterr().err
+    assert {run: (run / "metrics.jsonl").stat().st_mtime_ns for run in members} == before
+    (place / "sweep.json").unlink()
+    assert demo._place("other settings").name == "demo-2"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["demo", "--steps", "0"], "steps must be >= 1"),
+        (["verify", "--all", "--cell", "RHN(2, 2)"], "--all"),
+        (["demo", "--out", __file__], "File exists"),
+        (["verify", "--cell", "RNH(2, 2)"], "did you mean 'RHN'"),
+        (["verify", "--estimator", "kf_rtrl(windw=1)"], "windw"),
+        (["verify", "--estimator", "1 +"], "NAME(arguments)"),
+        (["verify", "--cell", "nowhere.py:Cell"], "could not be read"),
+        (["verify", "--cell", "RHN(2)"], "inputs"),
+        (["verify", "--cell", "RHN(9, 2)", "--estimator", "uoro"], "smaller cell"),
+    ],
+)
+def test_wrong_input_is_explained(args, message, capsys):
+    assert code(*args) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_unknown_commands_and_options(capsys):
+    assert code("--help") == 0
+    assert "verify" in capsys.readouterr().out
+    assert code("verfy") == 2
+    assert code("verify", "--jsn") == 2
+    assert "--json" in capsys.readouterr().err
+    assert kronline("--version").stdout.strip() == f"kronline {kl.__version__}"
+
+
+HALVED = """
+from dataclasses import dataclass
+import kronline as kl
+
+@dataclass(frozen=True)
+class Halved(kl.KF):
+    def pull(self, memory, delta):
+        return super().pull(memory, 0.5 * delta)
+
+estimator = kl.Online(Halved())
+"""
+
+
+def test_a_failed_proof_exits_with_1(tmp_path, capsys):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(HALVED)
+    assert code("verify", "--cell", "Tanh(2, 2)", "--estimator", f"{wrong}:estimator") == 1
+    assert "FAILS" in capsys.readouterr().out
+
+
+def test_names_mean_what_they_say():
+    assert spec.parse("kf_rtrl", spec.ESTIMATORS, "estimator") == kl.kf_rtrl()
+    assert spec.parse("uoro(copies=3, window=1)", spec.ESTIMATORS, "") == kl.uoro(3, 1)
+    assert spec.parse("DeepRHN(2, 3, depth=4)", spec.CELLS, "cell") == kl.DeepRHN(2, 3, 4)
+    own = Path(__file__).parents[2] / "examples" / "own_cell.py"
+    cell = spec.parse(f"{own}:MinimalGated(2, inputs=3)", spec.CELLS, "cell")
+    assert (cell.hidden, cell.inputs) == (2, 3)
+    trace = own.with_name("own_trace.py")
+    assert spec.parse(f"{trace}:estimator", spec.ESTIMATORS, "estimator").window == 1
+    with pytest.raises(ValueError, match="NAME"):
+        spec.parse("__import__('os').system('true')", spec.ESTIMATORS, "estimator")
