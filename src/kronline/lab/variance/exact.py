@@ -19,7 +19,7 @@ from kronline.cells.base import LinearCell
 from kronline.estimators.base import Model, Params, Segment
 from kronline.estimators.window import exact_segment
 from kronline.lab.variance.stream import Stream, stream
-from kronline.linearised.grads import written_out
+from kronline.linearised.gradients import written_out
 
 BYTES = 1 << 30  # about what the passes back may take at once
 

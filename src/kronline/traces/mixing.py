@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.linearised import lapack
+from kronline.linearised import decompositions
 
 
 class Basis(NamedTuple):
@@ -43,14 +43,14 @@ def basis(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"]) -> Basis:
     scale = jnp.trace(Gu) / K
     # positive definite, whatever Gu is: any X will do, and this one is nearly the best
     jitter = tiny * scale + (scale == 0)
-    R = lapack.cholesky(Gu + jitter * jnp.eye(K, dtype=Gu.dtype), jitter)
-    d2, V = lapack.eigh(R.T @ Gb @ R)
+    R = decompositions.cholesky(Gu + jitter * jnp.eye(K, dtype=Gu.dtype), jitter)
+    d2, V = decompositions.eigh(R.T @ Gb @ R)
     d, V = jnp.sqrt(jnp.maximum(d2[::-1], 0)), V[:, ::-1]
     # of the two directions, the one whose largest number is positive
     most = jnp.take_along_axis(V, jnp.argmax(jnp.abs(V), axis=0)[None], axis=0)
     V = jnp.where(most < 0, -V, V)
     root = jnp.sqrt(jnp.maximum(d, jnp.sqrt(tiny) * d[0]) + (d[0] == 0))
-    X = lapack.solve(R, V) * root[None]
+    X = decompositions.solve(R, V) * root[None]
     return Basis(X, R @ V / root[None], d)
 
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.lanes import looped
-from kronline.linearised.jacobians import Kronecker, Lin, UnitM, UnitWise
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Kronecker, Lin, UnitM, UnitWise
 
 Own = Float[Array, "q m r n"]  # e
 
@@ -37,7 +37,7 @@ def unit_wise(lin: Lin) -> tuple[Float[Array, " m"], UnitWise]:
 def step(e: Own, move: Move) -> Own:
     """One step."""
     nowhere, never = jnp.zeros_like(move.D[:, 0]), jnp.zeros((), bool)
-    return looped(partial(_step_pull, before=False))(e, move, never, nowhere)[0]
+    return lane_by_lane(partial(_step_pull, before=False))(e, move, never, nowhere)[0]
 
 
 def step_pull(
@@ -45,7 +45,7 @@ def step_pull(
 ) -> tuple[Own, Float[Array, "m r n"]]:
     """One step, perhaps after a reset, and `δ·e` after it (or before it), in one pass over e."""
     slots = delta.reshape(e.shape[0], e.shape[-1])
-    return looped(partial(_step_pull, before=before))(e, move, reset, slots)
+    return lane_by_lane(partial(_step_pull, before=before))(e, move, reset, slots)
 
 
 def pull(e: Own, delta: Float[Array, " N"]) -> Float[Array, "m r n"]:

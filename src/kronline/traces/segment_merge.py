@@ -15,11 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline import native
-from kronline.lanes import looped
-from kronline.linearised.jacobians import Group, Kronecker, Sensitivity, StateJac, UnitH, UnitM
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Kronecker, Sensitivity, StateJac, WeightJac
 from kronline.traces.base import Steps
-from kronline.traces.merge import balanced
+from kronline.traces.mixing import balanced
 
 
 class Pairs(NamedTuple):
@@ -49,9 +48,9 @@ def linearised(steps: Steps) -> Kronecker:
     return all_steps
 
 
-def merge(
+def merge_segment(
     pairs: Pairs,
-    group: Group,
+    jac: WeightJac,
     H: StateJac,
     resets: Bool[Array, " k"],
     signs: Float[Array, " K-1"],
@@ -64,40 +63,18 @@ def merge(
 
     Args:
         pairs: before the k steps.
-        group, H: of the k steps, stacked, as `linearised` gives them.
+        jac, H: of the k steps, stacked, as `linearised` gives them.
         resets: where the past is cut, before a step.
         signs: for all terms but one.
         delta: δ.
         rows: how many rows of the right factors are compared.
         start: δ·A of the old A, not of the new one.
     """
-    U = jnp.concatenate([group.feats, pairs.U])
-    plain = looped(partial(_merge, rows=rows, start=start))
-    args = (pairs.A, U, group.M, H, resets, signs, delta)
-    run = plain
-    reads = H.reads if isinstance(H, UnitH) and isinstance(group.M, UnitM) else None
-    if reads is not None and native.usable(reads, H, U, signs, delta, pairs.A):
-        run = partial(native.either, partial(_kernel, rows=rows, start=start), plain)
-    A, (U, merged, dA) = run(*args)
-    return Pairs(U, A), merged, dA
-
-
-def _kernel(
-    A: Array,
-    U: Array,
-    M: UnitM,
-    H: UnitH,
-    resets: Array,
-    signs: Array,
-    delta: Array,
-    *,
-    rows: int,
-    start: bool,
-) -> tuple[Array, tuple[Array, Merged, Array]]:
-    """By the native kernel, for unit-wise cells: M is H's own D."""
-    parts = (H.W, H.D, H.E, H.reads, resets.astype(A.dtype), signs, delta, U, A)
-    out = native.walk(*parts, sample=rows, start=start)
-    return out.A, (out.U, Merged(*out.info), out.dA)
+    U = jnp.concatenate([jac.feats, pairs.U])
+    plain = lane_by_lane(partial(_merge, rows=rows, start=start))
+    args = (pairs.A, U, jac.M, H, resets, signs, delta)
+    A, (U, merged, dA) = H.merge_segment(plain, *args, rows=rows, start=start)
+    return Pairs(U, A), Merged(*merged), dA
 
 
 def _merge(

@@ -1,25 +1,23 @@
 """The trace of KF-TBPTT and OK-TBPTT: r Kronecker products a weight, pushed over a whole segment.
 
-What a segment leaves, k + r terms, is merged into r (`walk.py`, `merge.py`).
+What a segment leaves, k + r terms, is merged into r (`segment_merge.py`, `mixing.py`).
 """
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
-from kronline.linearised.grads import Grads, Outer
-from kronline.linearised.jacobians import Lin
+from kronline.linearised import Grads, Lin, Outer, Structure
 from kronline.noise import Draw, Draws
-from kronline.traces import walk
-from kronline.traces.base import Steps, Trace
+from kronline.traces import segment_merge
+from kronline.traces.base import Read, Steps, Trace, called, ratio
 from kronline.traces.kf import needs_linear_maps
-from kronline.traces.walk import Pairs
+from kronline.traces.segment_merge import Pairs
 
 ROWS = 16  # in so many rows, at most, right factors are compared
 
@@ -33,8 +31,9 @@ class Carried(NamedTuple):
     energy: dict[str, Float[Array, ""]]  # ‖G'‖²
 
 
+@final
 @dataclass(frozen=True)
-class Tail(Trace):
+class KFTBPTT(Trace[Carried]):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
 
     Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
@@ -56,18 +55,26 @@ class Tail(Trace):
         if self.tail != "auto" and not (isinstance(self.tail, int | float) and 0 <= self.tail <= 1):
             raise ValueError(f"tail must be between 0 and 1, or 'auto', got {self.tail!r}")
 
-    def check(self, cell: Cell) -> None:
-        """Weights must be visible as linear maps."""
-        needs_linear_maps(cell)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """KF-TBPTT."""
+        if not isinstance(window, int):
+            return f"Online({self!r}, window={window!r})"
+        tail = None if self.tail == 1 else self.tail
+        return called("kf_tbptt", window, pairs=self.pairs, tail=tail)
 
-    def ignores(self, cell: Cell) -> str:
+    def check(self, structure: Structure) -> None:
+        """Weights must be visible as linear maps."""
+        needs_linear_maps(structure)
+
+    def ignores(self, structure: Structure) -> str:
         """With a tail below 1, a part of what lies before the segment."""
         if self.tail == "auto":
             return "the part of the past that noise drowns"
         return "" if self.tail == 1 else f"{1 - self.tail:.3g} of the past before a segment"
 
-    def init(self, size: int, params: Any) -> Carried:
+    def init(self, structure: Structure) -> Carried:
         """Nothing."""
+        size, params = structure.size, structure.params
         pairs = {
             name: Pairs(
                 jnp.zeros((self.pairs, W.shape[0]), W.dtype),
@@ -81,21 +88,13 @@ class Tail(Trace):
             pairs, jnp.asarray(1.0 if self.tail == "auto" else self.tail, dtype), zero, zero
         )
 
-    def segment_draws(self, size: int, params: Any, k: int) -> Draws:
+    def draws(self, structure: Structure, k: int) -> Draws:
         """A sign for each of k + r terms but one."""
-        return {name: Draw((k + self.pairs - 1,)) for name in params}
-
-    def draws(self, size: int, params: Any) -> Draws:
-        """Of a single step."""
-        return self.segment_draws(size, params, 1)
-
-    def step(self, memory: Carried, lin: Lin, noise: Any) -> Carried:
-        """A segment of one step, without a reset."""
-        return self.push(memory, Steps(1, lambda _: lin, jnp.zeros(1, bool)), noise)
+        return {name: Draw((k + self.pairs - 1,)) for name in structure.params}
 
     def pull(self, memory: Carried, delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`, weighted."""
-        dA = {name: walk.pulled(delta, p.A) for name, p in memory.pairs.items()}
+        dA = {name: segment_merge.pulled(delta, p.A) for name, p in memory.pairs.items()}
         return self._weighted(memory, dA)
 
     def _weighted(self, memory: Carried, dA: dict[str, Float[Array, "p r n"]]) -> Grads:
@@ -113,17 +112,25 @@ class Tail(Trace):
         zero = super().reset(memory, flag)
         return zero._replace(tail=memory.tail)
 
-    def push(self, memory: Carried, steps: Steps, noise: Any) -> Carried:
-        """Over the k steps of a segment."""
-        nowhere = jnp.zeros_like(steps.at(0).state)
-        return self.pull_push(memory, steps, noise, nowhere)[1]
+    def noise_share(self, memory: Carried, lin: Lin) -> Float[Array, ""]:
+        """That of all steps so far, by the closed form."""
+        return ratio(*(sum(part.values(), jnp.zeros(())) for part in (memory.noise, memory.energy)))
 
-    def pull_push(
-        self, memory: Carried, steps: Steps, noise: Any, d0: Float[Array, " N"]
+    def segment(
+        self, memory: Carried, steps: Steps, noise: Any, delta: Float[Array, " N"], read: Read
     ) -> tuple[Grads, Carried]:
         """`δ0·G` at a segment's start, and the push over its k steps, in one pass over A."""
-        lins = walk.linearised(steps)
-        merge = partial(walk.merge, rows=min(d0.size, ROWS), start=True)
+        d0 = delta
+        if read == "past":  # (δH)·G, or nothing after a reset
+            d0 = jnp.where(steps.resets[0], 0, steps.at(0).vjp(delta)[0])
+        past, new = self._pushed(memory, steps, noise, d0)
+        return (self.pull(new, delta) if read == "end" else past), new
+
+    def _pushed(
+        self, memory: Carried, steps: Steps, noise: Any, d0: Float[Array, " N"]
+    ) -> tuple[Grads, Carried]:
+        lins = segment_merge.linearised(steps)
+        merge = partial(segment_merge.merge_segment, rows=min(d0.size, ROWS), start=True)
         pairs, v, energy, dA = {}, {}, {}, {}
         for name, old in memory.pairs.items():
             pairs[name], now, dA[name] = merge(

@@ -8,10 +8,10 @@ from test_native import kernel
 
 import kronline as kl
 from kronline import native
-from kronline.linearised.jacobians import Group, UnitH, UnitM
-from kronline.traces import walk
+from kronline.linearised import UnitH, UnitM, WeightJac
+from kronline.traces import segment_merge
 from kronline.traces.base import Steps
-from kronline.traces.walk import Pairs
+from kronline.traces.segment_merge import Pairs
 
 # slots, gates, units, slots that are read, steps, pairs
 SHAPES = [
@@ -52,8 +52,8 @@ def segment(shape, lanes, resets):
     delta = jnp.where(resets.any(1)[:, None], 0, delta)  # δ0 does not pass a reset
 
     def lane(D, E, A, U, feats, signs, delta, resets, start, rows):
-        H, group = UnitH(W, D, E, reads), Group(feats, UnitM(D))
-        return walk.merge(
+        H, group = UnitH(W, D, E, reads), WeightJac(feats, UnitM(D))
+        return segment_merge.merge_segment(
             Pairs(U, A), group, H, resets, signs, delta, rows=min(rows, q * n), start=start
         )
 
@@ -121,7 +121,7 @@ def test_steps_are_linearised_together_without_a_copy_of_the_weights():
     params = cell.init(jax.random.key(0), jnp.float64)
     s = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)))
     steps = Steps(4, lambda t: cell.linearise(params, s[t], jnp.int32(1)), jnp.zeros(4, bool))
-    lins = walk.linearised(steps)
+    lins = segment_merge.linearised(steps)
     assert lins.H.W.shape == (1, 3, 2, 3)
     for t in range(4):
         one = steps.at(t)

@@ -1,7 +1,7 @@
-"""H of cells whose recurrent weights are fewer than n²: products that cost as much as there is.
+"""H of a unit-wise cell whose units, in blocks, read some of the blocks only.
 
-The paper leaves open how to make `H·A`, its one cubic product, cheaper. Two ways, as cells have
-them: weights in blocks (`BlockH`), and weights of low rank (`LowRankH`).
+The paper leaves open how to make `H·A`, its one cubic product, cheaper. This is one way; weights of
+low rank (`lowrank.py`) are another.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kronline.linearised.jacobians import StateJac, UnitWise, Vector
+from kronline.linearised.sensitivity import Vector
+from kronline.linearised.unitwise import UnitWise
 
 
 @partial(
@@ -58,6 +59,11 @@ class BlockH(UnitWise):
         of = _shifted(R, self.offsets)[:, None]  # (R, 1, o)
         return slots.reshape(q, R, B, -1)[np.array(self.reads)[:, None], of].reshape(R, K, -1)
 
+    @property
+    def offsets_read(self) -> tuple[int, ...]:
+        """The same for all blocks."""
+        return self.offsets
+
     def _unread(self) -> list[int]:
         return [b for b in range(self.D.shape[0]) if b not in self.reads]
 
@@ -98,7 +104,7 @@ class BlockH(UnitWise):
         out = jnp.einsum("aki,ki->ai", self.D, dz) + jnp.einsum("abi,bi->ai", self.E, slots)
         return out.reshape(v.shape)
 
-    def few(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
+    def rmm_few(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
         """`P H = (P D) Wᵀ + P E`, without building H."""
         q, R, B, _ = self._sizes()
         p, slots = len(P), P.reshape(-1, q, R * B)
@@ -116,7 +122,7 @@ class BlockH(UnitWise):
         """`c H`, in O(n)."""
         return BlockH(self.W, c * self.D, c * self.E, self.reads, self.offsets)
 
-    def own(self) -> Float[Array, "q q n"]:
+    def own_units(self) -> Float[Array, "q q n"]:
         """E, and the weights from the unit itself, which are in the blocks with offset 0."""
         (_, r, n), (_, R, B, _) = self.D.shape, self._sizes()
         W = self.W.reshape(R, r, B, len(self.reads), len(self.offsets), B)[:, :, :, :, 0]
@@ -133,47 +139,3 @@ class BlockH(UnitWise):
 def _shifted(R: int, offsets: tuple[int, ...]) -> np.ndarray:
     """(R, o): block i + o, modulo R, for each block i and offset o."""
     return (np.arange(R)[:, None] + np.array(offsets)) % R
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("left", "V", "E"), meta_fields=("reads",))
-@dataclass(frozen=True)
-class LowRankH(StateJac):
-    """H of a cell that reads its state through ρ numbers, `y = h V`: `left Vᵀ`, plus diagonals.
-
-    H[(a,i),(b,j)] = Σ_p left[(a,i),p] V[(b,j),p] + δ_ij E[a,b,i].
-    """
-
-    shared = ("V",)
-
-    left: Float[Array, "N rho"]  # ∂s'/∂y
-    V: Float[Array, "bn rho"]
-    E: Float[Array, "q q n"]
-    reads: tuple[int, ...]
-
-    def _read(self, slots: Float[Array, "q n c"]) -> Float[Array, "bn c"]:
-        return jnp.concatenate([slots[b] for b in self.reads])
-
-    def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-        """`H A = left (Vᵀ A) + E A`: 2 (qn + bn) ρ flops a column of A."""
-        q, _, n = self.E.shape
-        slots = A.reshape(q, n, -1)
-        out = (self.left @ (self.V.T @ self._read(slots))).reshape(q, n, -1)
-        for b in range(q):
-            out = out + self.E[:, b, :, None] * slots[b][None]
-        return out.reshape(A.shape)
-
-    def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H = (P left) Vᵀ + P E`, with the same savings."""
-        q, _, n = self.E.shape
-        slots = P.reshape(-1, q, n)
-        through = ((P @ self.left) @ self.V.T).reshape(-1, len(self.reads), n)
-        direct = jnp.einsum("pai,abi->pbi", slots, self.E)
-        return direct.at[:, np.array(self.reads)].add(through).reshape(P.shape)
-
-    def scaled(self, c: Float[Array, ""]) -> "LowRankH":
-        """`c H`, in O(n ρ)."""
-        return LowRankH(c * self.left, self.V, c * self.E, self.reads)
-
-    def dense(self) -> Float[Array, "N N"]:
-        """H, written out."""
-        return self.mm(jnp.eye(self.left.shape[0], dtype=self.left.dtype))
