@@ -24,6 +24,7 @@ from kronline import disk
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
+from kronline.lab.tasks import copy
 
 try:
     import fcntl
@@ -105,6 +106,8 @@ def read(path: Path | str) -> Run:
     except (ValueError, FileNotFoundError) as e:
         raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
     metrics, timing = lines(path / METRICS), lines(path / TIMING)
+    if about["kind"] == "copy":
+        metrics = copy.reread(metrics, config)
     return Run(path, about["kind"], config, about, status, metrics, timing)
 
 

@@ -24,7 +24,7 @@ from kronline.lab.runs import checkpoint, folder
 from kronline.lab.runs.checkpoint import Best, Point, Saved
 from kronline.lab.runs.settings import Experiment, Train
 from kronline.lab.runs.tensorboard import Board
-from kronline.lab.tasks.copy import Copy, accuracies, solved_length
+from kronline.lab.tasks.copy import Copy, accuracies
 from kronline.lab.tasks.text import Text, bits_per_character, pieces
 from kronline.lab.train import Training
 
@@ -258,7 +258,7 @@ def _short(x: Any) -> float:
 
 
 class _Copy:
-    """T and the error on the way, the solved length at the end."""
+    """T and the error on the way; at the end the bits right at every length."""
 
     keeps_best = False
     best: Best | None = None
@@ -276,9 +276,10 @@ class _Copy:
     def last(self, training: Training, step: int) -> dict[str, Any]:
         task = self.exp.task
         assert isinstance(task, Copy)
-        up_to = int(training.task.T) + BEYOND
-        right = accuracies(self.exp.learner, training.learner.params, task, up_to)
-        return {"step": step, "solved": solved_length(right), "right": [_short(r) for r in right]}
+        T = int(training.task.T)
+        right = accuracies(self.exp.learner, training.learner.params, task, T + BEYOND)
+        shares = [_short(share) for share in right]
+        return {"step": step, "right": shares} | task.closing(shares, T)
 
 
 class _Text:
