@@ -38,7 +38,7 @@ verify: install
 bench: install
 	$(BIN)/kronline bench
 
-# tables, figures and the page of docs/results.md, from the files in results/
+# tables and figures of the docs, and the page docs/results.html (not tracked), from the files in results/
 TEXT := $(patsubst %,'results/ptb.runs:%',*rtrl* uoro* tbptt* snap* *-5--pairs-8*)
 RUNS := results/variance.runs results/copy-clip.runs $(TEXT) 'results/ptb.runs:*-25--*auto*'
 docs: install

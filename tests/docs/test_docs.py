@@ -86,4 +86,6 @@ def test_the_snippet_that_reads_a_file_does(monkeypatch):
     exec(snippet, names)
     want = folder.find(["results/ptb.runs:kf_rtrl-rate0.001-seed0"])[0]
     assert names["metrics"] == want.metrics and want.metrics
-    assert len(names["files"]) == sum(len(f) for f in packed.read(Path("results/ptb.runs")).values())
+    assert len(names["files"]) == sum(
+        len(f) for f in packed.read(Path("results/ptb.runs")).values()
+    )
