@@ -9,6 +9,7 @@ from kronline.lab.report.findings import Findings
 from kronline.lab.report.groups import HOW, Group, number
 from kronline.lab.report.html import Html, join, prose, table, tag
 from kronline.lab.report.sections import section
+from kronline.lab.runs import packed
 from kronline.lab.runs.config import comments
 from kronline.lab.runs.folder import CONFIG, Run
 from kronline.lab.tasks.copy import NUMBERS
@@ -120,7 +121,7 @@ def _text(run: Run) -> str:
 def _configuration(g: Group) -> Html:
     first = g.runs[0]
     try:
-        reasons = comments((first.path / CONFIG).read_text(encoding="utf-8"))
+        reasons = comments(packed.text(first.path / CONFIG) or "")
     except (OSError, ValueError):
         reasons = {}
     same = {k: v for k, v in first.config.items() if k == "preset" or k not in HOW}

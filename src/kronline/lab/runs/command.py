@@ -16,7 +16,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.progress import wide
-from kronline.lab.runs import checkpoint, config, folder, longer, loop
+from kronline.lab.runs import checkpoint, config, folder, longer, loop, packed
 from kronline.lab.runs.settings import KINDS, Experiment, Train, named
 from kronline.lab.tasks import copy
 
@@ -58,6 +58,12 @@ class Resume:
     json: bool = False  # print one JSON object at the end
 
 
+_NO_CHECKPOINTS = (
+    "{0} has no checkpoints, so it cannot go on: what is published has none. Go on with the run "
+    "itself, or train anew by `kronline train --config {0}/config.toml`"
+)
+
+
 def resume(args: Resume) -> int:
     """The run goes on."""
     if args.steps is not None:
@@ -71,6 +77,8 @@ def resume(args: Resume) -> int:
 
         return compare.resume(args.run, as_json=args.json)
     run = folder.read(args.run)
+    if packed.split(args.run):
+        raise UsageError(_NO_CHECKPOINTS.format(args.run))
     if args.steps is not None and run.kind not in KINDS:
         raise UsageError(f"--steps is for a training; {args.run} is a run of {run.kind!r}")
     if run.kind == "variance":
@@ -83,10 +91,7 @@ def resume(args: Resume) -> int:
         print(f"kronline: {args.run} is finished", file=sys.stderr)
         return _ended(args.run, loop.End("finished", run.status["step"], "finished"), args.json)
     if run.status.get("step") and not (args.run / folder.CHECKPOINTS).is_dir():
-        raise UsageError(
-            f"{args.run} has no checkpoints, so it cannot go on: what is published has none. Go on "
-            "with the run itself, or train anew by `kronline train --config`"
-        )
+        raise UsageError(_NO_CHECKPOINTS.format(args.run))
     settings = _settings(run, args.data)
     if args.steps is not None:
         settings = longer.settings(run, settings, args.steps)
@@ -202,21 +207,17 @@ class List:
     Try:
         kronline list
         kronline list my/sweep --json
+        kronline list results/ptb.runs
     """
 
-    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look
+    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look; or a file of runs
     json: bool = False  # print one JSON object instead of the table
 
 
 def list_(args: List) -> int:
     """All runs below a folder."""
-    if not args.folder.is_dir():
-        if args.folder != RUNS:
-            raise UsageError(f"{args.folder} is not a folder")
-        runs = []
-    else:
-        runs = sorted(f.parent for f in args.folder.rglob(folder.CONFIG))
-    rows = [_row(path) for path in runs if folder.is_run(path)]
+    none_yet = args.folder == RUNS and not RUNS.is_dir()
+    rows = [] if none_yet else [_row(path) for path in folder.inside(args.folder)]
     if args.json:
         print(json.dumps({"runs": rows}))
         return 0
