@@ -157,7 +157,8 @@ class Learner:
             return state
         if self.estimator.span is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        now = checks.segment(self.cell, self.readout, (lanes,), *example, None, None, self.dtype)
+        x, y = example
+        now = checks.segment(self.cell, self.readout, (lanes,), x, y, None, None, self.dtype)
         return state._replace(buffer=buffer.empty(engine, state, now))
 
     # -- learn ------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def _always(kind: str, groups: Sequence[Group]) -> list[Difference]:
                 "the curriculum's T; at the end, on fresh strings, the bits right over the lengths "
                 "that are trained, and the solved length",
                 "the curriculum's T",
-                "T can pass a horizon by two or three with nothing learnt beyond it, and lengths "
+                "T can pass a horizon by several bits with no length beyond it solved, and lengths "
                 "that are no longer drawn are forgotten",
             ),
         ]

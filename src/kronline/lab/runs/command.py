@@ -228,7 +228,7 @@ def list_(args: List) -> int:
     for column in ("run", "kind", "cell", "estimator", "state"):
         table.add_column(column, overflow="fold")
     for column in ("done", *copy.NUMBERS, "valid", "test"):
-        table.add_column(column, justify="right", overflow="fold")
+        table.add_column(column.replace("_", "_\n"), justify="right")
     for row in rows:
         cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
         done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
