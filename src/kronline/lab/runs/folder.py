@@ -24,7 +24,7 @@ from kronline import disk
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
-from kronline.lab.tasks import copy
+from kronline.lab.tasks import TASKS
 
 try:
     import fcntl
@@ -41,7 +41,7 @@ class Run:
     """A run as it lies on disk."""
 
     path: Path
-    kind: str  # copy, text or variance
+    kind: str  # a task's, or variance
     config: dict[str, Any]
     about: dict[str, Any]
     status: dict[str, Any]
@@ -106,8 +106,8 @@ def read(path: Path | str) -> Run:
     except (ValueError, FileNotFoundError) as e:
         raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
     metrics, timing = lines(path / METRICS), lines(path / TIMING)
-    if about["kind"] == "copy":
-        metrics = copy.reread(metrics, config)
+    if about["kind"] in TASKS:
+        metrics = TASKS[about["kind"]].reread(metrics, config)
     return Run(path, about["kind"], config, about, status, metrics, timing)
 
 
