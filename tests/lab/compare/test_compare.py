@@ -153,7 +153,7 @@ def test_a_comparison_from_its_start_to_its_end(finished, capsys):
         assert row["data"] >= 1 and row["steps"] >= 40 and row["time"] > 0
         run = next(r for r in folder.find([finished]) if r.config["estimator"] == row["estimator"])
         closing = run.metrics[-1]
-        assert row["right_trained"] == closing["right_trained"] > 0
+        assert row["right_trained"] == closing["right_trained"]
         assert row["solved"] == closing["solved"]
     assert len(folder.lines(finished / noise.FILE)) == 4  # two methods in two networks
     terms, runs = (finished / TERMS).read_bytes(), folder.find([finished])

@@ -49,7 +49,8 @@ def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
     """A measured number over data time or compute time.
 
     Each seed is read off on a common grid: stairs as they are, the rest between measurements. A
-    seed that has finished keeps its last value (seeds take different times); one that has not counts as far as it has come. None if nothing was measured.
+    seed that has finished keeps its last value (seeds take different times); one that has not
+    counts as far as it has come. None if nothing was measured.
     """
     seeds = [(run, *_over(run, name, axis)) for run in group.runs]
     seeds = [(run, x, y) for run, x, y in seeds if len(x)]

@@ -22,13 +22,13 @@ RATES = (10**-3,)  # the best of the paper's grid for each of them, at this size
 class Demo:
     """The copy task with its curriculum: an RHN trained by KF-RTRL, UORO and TBPTT, side by side.
 
-    Read a binary string, then write it out again, so many steps later as it has bits, and one.
+    Read a binary string, then write it out again, as many steps later as it has bits, plus one.
     The curriculum's T grows whenever the error falls below the threshold; strings of T - 5 to T
     bits are trained, shorter ones are no longer drawn, and are forgotten. TBPTT-5 sees no gradient
-    over more than 4 steps, so it learns strings of more than 3 bits by luck at most; UORO is not
-    limited, but drowns in noise; KF-RTRL comes furthest. Next to T stands the share of bits right
-    over the trained lengths. It ends with a page of curves and tables. The same as `kronline sweep
-    copy --preset laptop` with these methods, one learning rate and one seed, and `kronline report`.
+    over more than 4 steps, and its T soon stops; UORO has no such limit, but drowns in noise;
+    KF-RTRL's T comes furthest. Next to T stands the share of bits right over the trained lengths.
+    It ends with a page of curves and tables. The same as `kronline sweep copy --preset laptop` with
+    these methods, one learning rate and one seed, and `kronline report`.
     """
 
     steps: int | None = None  # of every method: equal data (default: as the preset has it)
