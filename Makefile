@@ -38,14 +38,14 @@ verify: install
 bench: install
 	$(BIN)/kronline bench
 
-# tables, figures and the page of docs/results.md, from the files in results/
-TEXT := $(wildcard $(addprefix results/ptb/,*rtrl* uoro* tbptt* snap* *-5--pairs-8*))
-RUNS := results/variance results/copy-clip $(TEXT) $(wildcard results/ptb/*-25--*auto*)
+# tables and figures of the docs, and the page docs/results.html (not tracked), from the files in results/
+TEXT := $(patsubst %,'results/ptb.runs:%',*rtrl* uoro* tbptt* snap* *-5--pairs-8*)
+RUNS := results/variance.runs results/copy-clip.runs $(TEXT) 'results/ptb.runs:*-25--*auto*'
 docs: install
 	$(BIN)/python docs/tables.py
-	$(BIN)/kronline plot results/variance --out docs/figures/variance.png
-	$(BIN)/kronline plot results/copy-clip --beside results/published/copy.csv --out docs/figures/copy-clip.png
-	$(BIN)/kronline plot results/copy-million --beside results/published/copy.csv --out docs/figures/million.png
+	$(BIN)/kronline plot results/variance.runs --out docs/figures/variance.png
+	$(BIN)/kronline plot results/copy-clip.runs --beside results/published/copy.csv --out docs/figures/copy-clip.png
+	$(BIN)/kronline plot results/copy-million.runs --beside results/published/copy.csv --out docs/figures/million.png
 	$(BIN)/kronline plot $(TEXT) --width 6.8 --out docs/figures/ptb-128.png
 	$(BIN)/kronline plot results/lstm --out docs/figures/lstm.png
 	$(BIN)/python docs/ahead.py

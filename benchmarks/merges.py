@@ -8,7 +8,7 @@ that one merge adds, over ‖G‖², mean over lanes:
 - signs: each product balanced, all of them added with random signs (for r > 1 the r − 1 largest
   products are kept as they are);
 - singular, signs: the same in the basis in which both factors are orthogonal;
-- optimal: what `traces/merge.py` does, its inner products taken over all rows, or over some.
+- optimal: what `traces/mixing.py` does, its inner products taken over all rows, or over some.
 """
 
 from functools import partial
@@ -25,7 +25,7 @@ from kronline.estimators.methods import kf_tbptt
 from kronline.lab.tasks import corpus
 from kronline.learner import Learner
 from kronline.readout import softmax
-from kronline.traces import merge, walk
+from kronline.traces import mixing, segment_merge
 from kronline.traces.base import Steps
 
 ROWS = (4, 8, 16, 0)  # 0: all of them
@@ -45,7 +45,7 @@ def signs_only(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"], r: int) -> Floa
 
 def singular_signs(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"], r: int) -> Float[Array, ""]:
     """`(Σ d)² − Σ d²` over all but the r − 1 largest."""
-    d = merge.basis(Gu, Gb).d[r - 1 :]
+    d = mixing.basis(Gu, Gb).d[r - 1 :]
     return jnp.sum(d) ** 2 - jnp.sum(d**2)
 
 
@@ -59,8 +59,8 @@ def optimal(
     """
     a = jnp.sqrt(jnp.sqrt(jnp.diagonal(seen) / jnp.diagonal(Gu)))  # u a ⊗ b/a
     Gu, Gb, seen = Gu * jnp.outer(a, a), Gb / jnp.outer(a, a), seen / jnp.outer(a, a)
-    basis = merge.basis(Gu, seen)
-    L = merge.rows(merge.shares(basis.d, r)[0], r)
+    basis = mixing.basis(Gu, seen)
+    L = mixing.rows(mixing.shares(basis.d, r)[0], r)
     C2 = (L @ L.T) ** 2
     Gu, Gb = basis.X.T @ Gu @ basis.X, basis.Y.T @ Gb @ basis.Y
     nu, nb = jnp.diagonal(Gu), jnp.diagonal(Gb)
@@ -103,15 +103,15 @@ def measure(n: int, k: int, pairs: int, updates: int) -> dict[str, float]:
 def _of_lanes(learner: Any, state: Any, x: Any, k: int, pairs: int) -> dict[str, float]:
     cell, params = learner.cell, state.params.cell
 
-    def lane(s: Array, held: walk.Pairs, x: Array) -> tuple[Array, Array]:
+    def lane(s: Array, held: segment_merge.Pairs, x: Array) -> tuple[Array, Array]:
         def step(s: Array, x: Array) -> tuple[Array, Array]:
             return cell.step(params, s, x), s
 
         _, before = jax.lax.scan(step, s, x)
-        lins = walk.linearised(
+        lins = segment_merge.linearised(
             Steps(k, lambda t: cell.linearise(params, before[t], x[t]), jnp.zeros(k, bool))
         )
-        B = walk.terms(held.A, lins.groups["W"].M, lins.H, jnp.zeros(k, bool))
+        B = segment_merge.terms(held.A, lins.groups["W"].M, lins.H, jnp.zeros(k, bool))
         U = jnp.concatenate([lins.groups["W"].feats, held.U])
         return B.reshape(*B.shape[:2], -1), U
 

@@ -1,4 +1,4 @@
-"""The figure of how far KF-TBPTT-k is ahead of TBPTT-k on the Penn Treebank, from results/ptb."""
+"""The figure of how far KF-TBPTT-k is ahead of TBPTT-k on the Penn Treebank (ptb.runs)."""
 
 import matplotlib.pyplot as plt
 import numpy as np

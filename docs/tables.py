@@ -1,6 +1,7 @@
 """The tables of README.md, docs/results.md and docs/beyond.md, from the files in results/.
 
-A table stands between two marks, `<!-- table NAME -->` and `<!-- end -->`.
+A table stands between two marks, `<!-- table NAME -->` and `<!-- end -->`. Two pages of results/
+are tables of their own: those of `kronline variance --preset table`.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from kronline.lab.analysis.numbers import clock, number, points, quantity
 from kronline.lab.analysis.stat import Stat
 from kronline.lab.report import words
 from kronline.lab.report.findings import Findings
-from kronline.lab.runs import folder
+from kronline.lab.runs import folder, packed
 from kronline.lab.runs.folder import Run
 from kronline.lab.tasks import TASKS
 from kronline.lab.tasks.text import PAPER_BITS
@@ -30,6 +31,7 @@ from kronline.lab.variance.series import Series
 HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
 PAGES = (HOME / "README.md", HOME / "docs" / "results.md", HOME / "docs" / "beyond.md")
+NOISE = ("noise", "noise-ptb")  # files of results/, with a run of that name and its page
 LEARNT = ("bits right, T − 5 to T, %", "solved, each seed")  # of copy runs, when they have ended
 MARK = re.compile(r"(<!-- table (\S+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 
@@ -39,7 +41,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, say what is stale")
     check = parser.parse_args(argv).check
-    stale = {page: new for page in PAGES if (new := filled(page)) != page.read_text()}
+    pages = {page: filled(page) for page in PAGES}
+    pages |= {RESULTS / f"{name}.md": noise_page(name) for name in NOISE}
+    stale = {page: new for page, new in pages.items() if new != page.read_text()}
     for page, new in stale.items():
         if not check:
             page.write_text(new)
@@ -56,6 +60,11 @@ def filled(page: Path) -> str:
     return MARK.sub(lambda m: f"{m[1]}\n{TABLES[m[2]]()}\n{m[4]}", text)
 
 
+def noise_page(name: str) -> str:
+    """The table that its run made."""
+    return packed.text(RESULTS / f"{name}.runs:{name}" / "table.md") or ""
+
+
 # -- what tables are made of -----------------------------------------------------------------------
 
 
@@ -66,8 +75,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def groups(kind: str, *places: str) -> list[Group]:
-    """The runs of these folders of results/, by all but the seed."""
-    return grouped(folder.find([RESULTS / place for place in places]), TASKS[kind])
+    """The runs of these files of results/, by all but the seed."""
+    runs = folder.find([RESULTS / f"{place}.runs" for place in places])
+    return grouped(runs, TASKS[kind])
 
 
 def shown(name: str, stat: Stat | None) -> str:
@@ -163,13 +173,13 @@ def speed() -> str:
 
 def variance_time() -> str:
     """Figure 3a, by decades of t."""
-    found = Findings.of(folder.find([RESULTS / "variance"])).over_time
+    found = Findings.of(folder.find([RESULTS / "variance.runs"])).over_time
     return _cosines(found, {f"t = {a:,} to {b:,}": (a, b) for a, b in words.decades(found)})
 
 
 def variance_units() -> str:
     """Figure 3b."""
-    found = Findings.of(folder.find([RESULTS / "variance"])).over_units
+    found = Findings.of(folder.find([RESULTS / "variance.runs"])).over_units
     return _cosines(
         found, {f"n = {n}": (n, n) for n in sorted({int(n) for s in found for n in s.x})}
     )
@@ -187,7 +197,7 @@ def _cosines(found: Sequence[Series], spans: dict[str, tuple[int, int]]) -> str:
 
 def noise_ptb() -> str:
     """All methods in a network that has learnt the Penn Treebank."""
-    (run,) = folder.find([RESULTS / "noise-ptb"])
+    (run,) = folder.find([RESULTS / "noise-ptb.runs"])
     shown = operator.itemgetter(0, 3, 4, 5)  # of steady.HEAD: not the untrained ones, nor flops
     return table(shown(steady.HEAD), [shown(steady.cells(row)) for row in steady.rows(run)])
 

@@ -8,24 +8,24 @@ from dataclasses import dataclass
 import jax
 
 import kronline as kl
-from kronline.linearised.grads import Outer
+from kronline.linearised.gradients import Outer
 from kronline.noise import repeat
 
 
 @dataclass(frozen=True)
-class Averaged(kl.Trace):
-    one: kl.Trace
+class Averaged(kl.Stepwise):
+    one: kl.Stepwise
     copies: int = 2
 
-    def check(self, cell):
-        self.one.check(cell)
+    def check(self, structure):
+        self.one.check(structure)
 
-    def init(self, size, params):
-        empty = self.one.init(size, params)
+    def init(self, structure):
+        empty = self.one.init(structure)
         return jax.tree.map(lambda a: jax.numpy.stack([a] * self.copies), empty)
 
-    def draws(self, size, params):  # what one step draws: for every copy its own
-        return repeat(self.one.draws(size, params), self.copies)
+    def step_draws(self, structure):  # what one step draws: for every copy its own
+        return repeat(self.one.step_draws(structure), self.copies)
 
     def step(self, memory, lin, noise):  # G ← H G + F, in expectation
         return jax.vmap(lambda m, c: self.one.step(m, lin, c))(memory, noise)

@@ -1,18 +1,53 @@
-"""Estimators with the mistakes that are made in practice; the verifier must refuse them."""
+"""Estimators with the mistakes that are made in practice; the verifier must refuse them.
 
-from dataclasses import dataclass
+Each wraps a trace of the library and does one thing wrong.
+"""
+
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 
 import kronline as kl
-from kronline.linearised.jacobians import DenseH, Kronecker
+from kronline.linearised import DenseH, Kronecker
 from kronline.noise import repeat, sample
-from kronline.traces import Tail, kf
+from kronline.traces import kf
 
 
 @dataclass(frozen=True)
-class SignDependentP(kl.KF):
+class Wrapped(kl.Stepwise):
+    """A trace that goes step by step, as it is."""
+
+    inner: kl.Stepwise = field(default_factory=kl.KF)
+
+    def check(self, structure):
+        self.inner.check(structure)
+
+    def init(self, structure):
+        return self.inner.init(structure)
+
+    def step_draws(self, structure):
+        return self.inner.step_draws(structure)
+
+    def step(self, memory, lin, noise):
+        return self.inner.step(memory, lin, noise)
+
+    def pull(self, memory, delta):
+        return self.inner.pull(memory, delta)
+
+    def reset(self, memory, flag):
+        return self.inner.reset(memory, flag)
+
+    @property
+    def closed_form(self):
+        return self.inner.closed_form
+
+    def variance(self, memory, lin):
+        return self.inner.variance(memory, lin)
+
+
+@dataclass(frozen=True)
+class SignDependentP(Wrapped):
     """ρ = p1/p2 depends on the current sign."""
 
     def step(self, memory, lin, noise):
@@ -36,11 +71,11 @@ class SignDependentP(kl.KF):
 
 
 @dataclass(frozen=True)
-class StaleH(kl.KF):
+class StaleH(Wrapped):
     """H of the step before, as happens when it is computed from the new state."""
 
-    def init(self, size, params):
-        return super().init(size, params), jnp.eye(size)
+    def init(self, structure):
+        return super().init(structure), jnp.eye(structure.size)
 
     def step(self, memory, lin, noise):
         pairs, old = memory
@@ -53,15 +88,16 @@ class StaleH(kl.KF):
     def reset(self, memory, flag):
         return super().reset(memory[0], flag), memory[1]
 
-    def variance(self, memory, lin):
-        return None
+    @property
+    def closed_form(self):
+        return False
 
 
 @dataclass(frozen=True)
-class NoisyStart(kl.KF):
+class NoisyStart(Wrapped):
     """Factors that start from noise."""
 
-    def init(self, size, params):
+    def init(self, structure):
         key = jax.random.key(0)
         return {
             name: kf.Pair(
@@ -69,21 +105,26 @@ class NoisyStart(kl.KF):
                 0.1 * jax.random.normal(key, p.A.shape, p.A.dtype),
                 jnp.ones_like(p.norm),
             )
-            for name, p in super().init(size, params).items()
+            for name, p in super().init(structure).items()
         }
 
 
 @dataclass(frozen=True)
-class SharedSigns(kl.Online):
-    """One draw for all lanes."""
+class HalfRead(Wrapped):
+    """A gradient that is read with half of δ."""
 
-    def noise(self, key, model, params, k, lanes, dtype):
-        one = sample(key, repeat(self.draws(model, params, k), 1), dtype)
-        return jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape[1:])), one)
+    def pull(self, memory, delta):
+        return super().pull(memory, 0.5 * delta)
+
+
+def shared_signs(key, draws, lanes, dtype):
+    """One draw for all lanes, in place of `noise.for_lanes`."""
+    one = sample(key, repeat(draws, 1), dtype)
+    return jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape[1:])), one)
 
 
 @dataclass(frozen=True)
-class SharedCopies(kl.UORO):
+class SharedCopies(Wrapped):
     """Copies that share their signs: their mean is as noisy as one."""
 
     def step(self, memory, lin, noise):
@@ -91,7 +132,7 @@ class SharedCopies(kl.UORO):
 
 
 @dataclass(frozen=True)
-class WrongFormula(kl.KF):
+class WrongFormula(Wrapped):
     """A closed form that is off by a factor, or NaN."""
 
     factor: float = 1.1
@@ -101,9 +142,24 @@ class WrongFormula(kl.KF):
 
 
 @dataclass(frozen=True)
-class LateResetsIgnored(Tail):
+class LateResetsIgnored(kl.Trace):
     """A reset inside a segment counts only as long as the trace is empty."""
 
-    def pull_push(self, memory, steps, noise, d0):
+    inner: kl.KFTBPTT = field(default_factory=kl.KFTBPTT)
+
+    def spec(self, window):
+        return f"LateResetsIgnored, window {window}"
+
+    def init(self, structure):
+        return self.inner.init(structure)
+
+    def draws(self, structure, k):
+        return self.inner.draws(structure, k)
+
+    def segment(self, memory, steps, noise, delta, read):
         empty = jnp.all(memory.pairs["W"].A == 0)
-        return super().pull_push(memory, steps._replace(resets=steps.resets & empty), noise, d0)
+        steps = steps._replace(resets=steps.resets & empty)
+        return self.inner.segment(memory, steps, noise, delta, read)
+
+    def pull(self, memory, delta):
+        return self.inner.pull(memory, delta)

@@ -166,6 +166,9 @@ from kronline.traces import (
     KF as KF,
 )
 from kronline.traces import (
+    KFTBPTT as KFTBPTT,
+)
+from kronline.traces import (
     OK as OK,
 )
 from kronline.traces import (
@@ -190,7 +193,7 @@ from kronline.traces import (
     SnAp as SnAp,
 )
 from kronline.traces import (
-    Tail as Tail,
+    Stepwise as Stepwise,
 )
 from kronline.traces import (
     Trace as Trace,

@@ -7,8 +7,8 @@ for one lane; here it is run for many, as one of
 - `Loop()`: one lane after another;
 - `Shard(devices, inner)`: lanes split over devices, each with an inner layout.
 
-Work on a memory of which only one lane's fits the cache is `looped`: one lane after another there,
-whatever the layout does elsewhere.
+Work on a memory of which only one lane's fits the cache goes `lane_by_lane` there, whatever the
+layout does elsewhere.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import Mesh, PartitionSpec
 
 from kronline import native
-from kronline.linearised.grads import Outer, dense, is_leaf, total, written_out
+from kronline.linearised.gradients import Outer, dense, is_leaf, total, written_out
 
 LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
 
@@ -151,7 +151,9 @@ def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tu
     return run(shared, lanes)
 
 
-def looped(fn: Callable[..., tuple[Any, Any]], together: int = 0) -> Callable[..., tuple[Any, Any]]:
+def lane_by_lane(
+    fn: Callable[..., tuple[Any, Any]], together: int = 0
+) -> Callable[..., tuple[Any, Any]]:
     """`fn(own, *rest) -> (own, out)` of one lane, which `vmap` runs lane by lane.
 
     For work on a memory so large that only one lane's fits the cache. `own` is replaced in place;

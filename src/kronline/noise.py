@@ -45,6 +45,11 @@ def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise
     return jax.tree.unflatten(tree, [one(k, d) for k, d in zip(keys, leaves, strict=False)])
 
 
+def for_lanes(key: Key[Array, ""], draws: Draws, lanes: int, dtype: Any = jnp.float32) -> Noise:
+    """Noise from a key, for every lane its own, on a leading axis."""
+    return sample(key, repeat(draws, lanes), dtype)
+
+
 def keys(key: Key[Array, ""], clock: UInt32[Array, "2"], n: int) -> Key[Array, " n"]:
     """The keys of the next n segments, where `clock` segments were drawn for already.
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from kronline.errors import whole_numbers
-from kronline.linearised.grads import Grads, Outer
+from kronline.linearised.gradients import Grads, Outer
 
 Loss = Callable[[Float[Array, " o"], Any], Float[Array, ""]]
 
@@ -78,6 +78,14 @@ class Readout:
         if self.penalty:
             dh = dh + 2 * self.penalty * h
         return loss, prediction, dh, self.gradients(h[None], do[None])
+
+    def objective(
+        self, loss: Float[Array, ""], weight: Float[Array, ""], h: Float[Array, " h"]
+    ) -> Float[Array, ""]:
+        """What one step adds to what is minimised: its loss, weighted, and a penalty on h."""
+        weighted = loss * weight.astype(loss.dtype)
+        # c‖h‖², whatever the loss weighs
+        return weighted + self.penalty * jnp.sum(h**2) if self.penalty else weighted
 
     def gradients(self, h: Float[Array, "k h"], do: Float[Array, "k o"]) -> Grads:
         """`Σ_t [h_t, 1] ⊗ do_t`, for the sensitivities do of k predictions."""

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Cell, LinearCell, State
+from kronline.cells.base import Cell, LinearCell
 from kronline.estimators.base import Estimator, Model, Params
-from kronline.linearised import lapack
-from kronline.linearised.grads import Grads
+from kronline.linearised import Vector, decompositions
+from kronline.linearised.gradients import Grads
 from kronline.readout import Readout
 from kronline.traces.base import Memory
 
@@ -49,7 +49,7 @@ class Regulariser:
         estimator: Estimator,
         model: Model,
         params: Params,
-        s: State,
+        s: Vector,
         memory: Memory,
         x: Any,
         reset: Any,
@@ -133,7 +133,7 @@ class SpectralNorm(Constraint):
         return gates.swapaxes(0, 1)
 
     def _clipped(self, gates: Float[Array, "r b n"]) -> Float[Array, "r b n"]:
-        U, s, V = jax.vmap(lapack.svd)(gates)
+        U, s, V = jax.vmap(decompositions.svd)(gates)
         over = jnp.maximum(s - self.limit, 0)
         less = gates - (U * over[:, None, :]) @ V
         return jnp.where(s[:, :1, None] > self.limit, less, gates)
@@ -193,7 +193,7 @@ class NoisePenalty(Regulariser):
         estimator: Estimator,
         model: Model,
         params: Params,
-        s: State,
+        s: Vector,
         memory: Memory,
         x: Any,
         reset: Any,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kronline as kl
-from kronline.linearised.grads import written_out
-from kronline.linearised.jacobians import Kronecker, UnitH, UnitM
+from kronline.linearised import Kronecker, UnitH, UnitM
+from kronline.linearised.gradients import written_out
 
 UNIT = {
     "tanh": kl.Tanh(5, 3),
@@ -181,8 +181,8 @@ def test_a_weight_that_enters_twice_is_refused():
     @dataclass(frozen=True)
     class Twice(kl.Tanh):
         def forward(self, linear, s, x):
-            z = linear("W", *self._pieces(s, x))
-            return jnp.tanh(z[0] + linear("W", *self._pieces(s, x))[0])
+            z = linear("W", *self.pieces(s, x))
+            return jnp.tanh(z[0] + linear("W", *self.pieces(s, x))[0])
 
     with pytest.raises(ValueError, match="used twice"):
         Twice(2, 2).step(*at(Twice(2, 2)))

@@ -9,9 +9,8 @@ from test_cells import at, close
 import kronline as kl
 from kronline import spec
 from kronline.errors import UsageError
-from kronline.linearised.grads import written_out
-from kronline.linearised.jacobians import DenseM, UnitM
-from kronline.linearised.sparse import LowRankH
+from kronline.linearised import DenseM, LowRankH, UnitM
+from kronline.linearised.gradients import written_out
 from kronline.verifier import enumeration
 from kronline.verifier.enumeration import by_segment
 from kronline.verifier.problem import Problem, flat
@@ -62,7 +61,7 @@ def test_the_linearisation_is_the_derivative_of_the_step(name):
         half = H.scaled(jnp.float64(0.5))
         got = {
             "s": lin.state, "H, F": lin.dense(), "H v": H.mv(v), "H A": H.mm(A), "P H": H.rmm(P),
-            "P H, few": H.few(P), "v H": H.vm(v), "half": (half.mm(A), half.rmm(P), half.mv(v)),
+            "P H, few": H.rmm_few(P), "v H": H.vm(v), "half": (half.mm(A), half.rmm(P), half.mv(v)),
             "v F": cell.project(written_out(lin.vjp(v)[1])),
             "M": {k: g.M.dense() for k, g in lin.groups.items()},
         }  # fmt: skip

@@ -12,9 +12,8 @@ from test_cells import at, close
 import kronline as kl
 from kronline import native, spec
 from kronline.errors import UsageError
-from kronline.linearised.grads import written_out
-from kronline.linearised.jacobians import UnitH, UnitM
-from kronline.linearised.sparse import BlockH
+from kronline.linearised import BlockH, UnitH, UnitM
+from kronline.linearised.gradients import written_out
 from kronline.verifier import enumeration
 
 CELLS = {
@@ -92,8 +91,8 @@ def test_the_linearisation_is_the_derivative_of_the_step(name):
         half = H.scaled(jnp.float64(0.5))
         got = {
             "s": lin.state, "H, F": lin.dense(), "H v": H.mv(v), "H A": H.mm(A), "P H": H.rmm(P),
-            "P H, few": H.few(P), "v H": H.vm(v), "half": (half.mm(A), half.rmm(P), half.mv(v)),
-            "v F": cell.project(written_out(lin.vjp(v)[1])), "own": H.own(),
+            "P H, few": H.rmm_few(P), "v H": H.vm(v), "half": (half.mm(A), half.rmm(P), half.mv(v)),
+            "v F": cell.project(written_out(lin.vjp(v)[1])), "own": H.own_units(),
         }  # fmt: skip
         F, J = jax.jacrev(cell.step, argnums=(0, 1))(params, s, x)
         HA, PH = jnp.tensordot(J, A, axes=1), P @ J
@@ -165,7 +164,7 @@ def test_blocks_change_the_cost_alone(estimator):
 def test_snap_2_keeps_what_the_blocks_let_through():
     cell = kl.RHN(6, 2, sparse=kl.Blocks(0.7, 2))
     params = cell.init(jax.random.key(0), jnp.float64)
-    kept = kl.snap(2).trace.begin(cell, params)["W"]
+    kept = kl.snap(2).trace.init(cell.structure(params))["W"]
     assert kept.G.shape[1] == 4  # of 6: the unit's own block, and the one that reads it
     assert kl.snap(2).ignores(cell)
     assert not kl.snap(3).ignores(cell)

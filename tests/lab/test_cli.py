@@ -101,9 +101,23 @@ from dataclasses import dataclass
 import kronline as kl
 
 @dataclass(frozen=True)
-class Halved(kl.KF):
+class Halved(kl.Stepwise):
+    inner: kl.KF = kl.KF()
+
+    def init(self, structure):
+        return self.inner.init(structure)
+
+    def step_draws(self, structure):
+        return self.inner.step_draws(structure)
+
+    def step(self, memory, lin, noise):
+        return self.inner.step(memory, lin, noise)
+
     def pull(self, memory, delta):
-        return super().pull(memory, 0.5 * delta)
+        return self.inner.pull(memory, 0.5 * delta)
+
+    def reset(self, memory, flag):
+        return self.inner.reset(memory, flag)
 
 estimator = kl.Online(Halved())
 """

@@ -186,7 +186,7 @@ def test_keys_layouts_and_unhashable_parts():
 
     @dataclass
     class Thawed(kl.Trace):
-        init = step = pull = None
+        init = spec = segment = pull = None
 
     with pytest.raises(TypeError, match="frozen dataclasses"):
         kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.Online(Thawed()), optax.sgd(0.1))

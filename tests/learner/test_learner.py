@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import kronline as kl
-from kronline.lanes import looped
+from kronline.lanes import lane_by_lane
 from kronline.noise import keys, tick
 
 INPUTS, SYMBOLS = 3, 4
@@ -261,7 +261,7 @@ def test_a_donated_state_gives_the_same_run_and_is_gone():
 
 
 @pytest.mark.parametrize("together", [0, 100, 10**6])
-def test_looped_is_vmap_lane_by_lane(together):
+def test_lane_by_lane_is_vmap(together):
     rng = np.random.default_rng(0)
     own, x = rng.standard_normal((6, 5)), rng.standard_normal((6, 5))
     shared = rng.standard_normal((5, 5))
@@ -281,11 +281,11 @@ def test_looped_is_vmap_lane_by_lane(together):
 
     axes = (0, None, 0)
     want = jax.vmap(keep_b(fn), axes)(tree, shared, x)
-    close(jax.vmap(looped(keep_b(fn), together), axes)(tree, shared, x), want)
+    close(jax.vmap(lane_by_lane(keep_b(fn), together), axes)(tree, shared, x), want)
     # an `own` that all lanes share at first
     one = jax.tree.map(lambda a: a[0], tree)
     want = jax.vmap(keep_b(fn), (None, None, 0))(one, shared, x)
-    close(jax.vmap(looped(keep_b(fn), together), (None, None, 0))(one, shared, x), want)
+    close(jax.vmap(lane_by_lane(keep_b(fn), together), (None, None, 0))(one, shared, x), want)
 
 
 def test_evaluation_starts_from_zero_and_learns_nothing():

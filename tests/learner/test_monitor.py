@@ -14,7 +14,7 @@ from kills import same
 from kronline.estimators.base import Model
 from kronline.lab.runs import folder
 from kronline.lab.runs.sweep import CopySweep, members
-from kronline.linearised import grads as gr
+from kronline.linearised import gradients as gr
 from kronline.traces import uoro
 from running import command, killed, words
 
@@ -113,8 +113,8 @@ def test_the_share_is_that_over_all_signs(cell, trace):
         estimator = kl.Online(trace)
         assert estimator.closed_form
         params = kl.Params(cell.init(jax.random.key(0), jnp.float64), ())
-        memory, s = trace.begin(cell, params.cell), jnp.zeros(cell.size)
-        draws = trace.draws(cell.size, params.cell)
+        memory, s = trace.init(cell.structure(params.cell)), jnp.zeros(cell.size)
+        draws = trace.step_draws(cell.structure(params.cell))
         leaves, tree = jax.tree.flatten(draws, is_leaf=lambda d: isinstance(d, kl.Draw))
         size = sum(int(np.prod(d.shape)) for d in leaves)
 
@@ -162,7 +162,7 @@ def test_uoro_of_many_units_is_bounded_closely(cell, most, monkeypatch):
         return trace.step(memory, lin, nu), trace.variance(memory, lin)
 
     nu = jax.random.rademacher(jax.random.key(0), (3, 1, cell.size), jnp.float32)
-    memory = trace.init(cell.size, params)
+    memory = trace.init(cell.structure(params))
     for v in nu[:2]:
         memory, _ = step(memory, v)
     exact = float(step(memory, nu[2])[1])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kronline.linearised import grads as gr
+from kronline.linearised import gradients as gr
 
 RNG = np.random.default_rng(0)
 

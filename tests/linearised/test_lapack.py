@@ -11,7 +11,7 @@ import pytest
 import kronline as kl
 from kronline import native, regularise
 from kronline.cells.init import Spectral
-from kronline.linearised import lapack
+from kronline.linearised import decompositions
 
 
 def gram(K, rank, seed=0):
@@ -24,10 +24,10 @@ def test_factor_and_solve(K, rank):
     with jax.enable_x64(True):
         G, B = gram(K, rank), jnp.asarray(np.random.default_rng(1).normal(size=(K, 2)))
         jitter = jnp.float64(1e-9)
-        R = lapack.cholesky(G + jitter * jnp.eye(K), jitter)
+        R = decompositions.cholesky(G + jitter * jnp.eye(K), jitter)
         np.testing.assert_allclose(R @ R.T, G + jitter * jnp.eye(K), atol=1e-7)
         assert (jnp.triu(R, 1) == 0).all()
-        np.testing.assert_allclose(R.T @ lapack.solve(R, B), B, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(R.T @ decompositions.solve(R, B), B, rtol=1e-6, atol=1e-6)
 
 
 def test_eigenvectors_and_their_derivative():
@@ -40,10 +40,10 @@ def test_eigenvectors_and_their_derivative():
             return jnp.sum(jnp.sin(w)) + jnp.sum((V @ jnp.diag(jnp.cos(w)) @ V.T) * by)
 
         for f in (both, jax.grad(both)):
-            got, want = f(S, lapack.eigh), f(S, jnp.linalg.eigh)
+            got, want = f(S, decompositions.eigh), f(S, jnp.linalg.eigh)
             np.testing.assert_allclose(got, want, rtol=1e-10)
         stack = jnp.stack([S, S + by])
-        w, V = jax.vmap(lapack.eigh)(stack)
+        w, V = jax.vmap(decompositions.eigh)(stack)
         np.testing.assert_allclose(stack @ V, V * w[:, None], atol=1e-12)
 
 

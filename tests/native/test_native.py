@@ -17,8 +17,7 @@ import kronline as kl
 from kronline import native
 from kronline.lab.bench.equal import LIMIT, errors
 from kronline.lab.bench.work import Row
-from kronline.linearised.jacobians import Group, UnitH, UnitM
-from kronline.linearised.sparse import BlockH
+from kronline.linearised import BlockH, UnitH, UnitM, WeightJac
 from kronline.traces.kf import Pair, merge
 
 STATUS = native.status()
@@ -56,7 +55,7 @@ def merged(shape, lanes, before):
 
     def lane(W, D, E, pair, feats, delta, c):
         H = UnitH(W, D, E, reads)
-        return merge(pair, Group(feats, UnitM(D)), H, c, delta, before=before)
+        return merge(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=before)
 
     return jax.vmap(lane, (None,) + (0,) * 6)(W, D, E, *rest)
 
@@ -96,7 +95,7 @@ def test_the_merge_of_sparse_weights_equals_pure_jax(shape, before):
 
     def lane(W, D, E, pair, feats, delta, c):
         H = BlockH(W, D, E, reads, offsets)
-        return merge(pair, Group(feats, UnitM(D)), H, c, delta, before=before)
+        return merge(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=before)
 
     def run(use):
         with native.use(use):
@@ -126,7 +125,7 @@ def test_weights_may_differ_between_runs_and_be_shared_by_lanes():
 
     def lane(W, D, E, pair, feats, delta, c):
         H = UnitH(W, D, E, reads)
-        return merge(pair, Group(feats, UnitM(D)), H, c, delta, before=False)
+        return merge(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=False)
 
     lanes = jax.vmap(lane, (None,) + (0,) * 6)
     # runs of lanes, lanes of runs, and one lane alone
@@ -153,7 +152,7 @@ def test_a_lane_that_is_split_over_threads():
     W, D, E, reads, *rest = parts((1, 2, 160, (0,)), 3)
     pair, feats, delta, c = jax.tree.map(lambda a: a[0], tuple(rest))
     H = UnitH(W, D[0], E[0], reads)
-    alone = merge(pair, Group(feats, UnitM(D[0])), H, c, delta, before=False)
+    alone = merge(pair, WeightJac(feats, UnitM(D[0])), H, c, delta, before=False)
     assert all(map(np.array_equal, jax.tree.leaves(alone), jax.tree.leaves(one)))
 
 
@@ -161,7 +160,7 @@ def test_a_lane_that_is_split_over_threads():
 def test_other_precisions_and_mixtures_take_the_pure_path():
     W, D, E, reads, *rest = parts((1, 2, 5, (0,)), 3)
     pair, feats, delta, c = jax.tree.map(lambda a: a[0], tuple(rest))
-    H, group = UnitH(W, D[0], E[0], reads), Group(feats, UnitM(D[0]))
+    H, group = UnitH(W, D[0], E[0], reads), WeightJac(feats, UnitM(D[0]))
     mixed = merge(pair, group, H, c.astype(jnp.float32), delta, before=False)
     close(mixed, merge(pair, group, H, c, delta, before=False))
     half = jax.tree.map(lambda a: a.astype(jnp.float16), (pair, group, H, c, delta))

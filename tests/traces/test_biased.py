@@ -11,10 +11,13 @@ import pytest
 
 import kronline as kl
 import small
+from broken import Wrapped
 from kronline import spec
-from kronline.traces.reached import reached
+from kronline.estimators import Model
+from kronline.traces.reach import reached
 from kronline.traces.snap import Kept
 from kronline.verifier import enumeration as proofs
+from kronline.verifier.definition import biased
 from running import command
 from small import INPUTS, LANES, SYMBOLS, close, start
 
@@ -134,21 +137,23 @@ def test_snap_follows_weights_that_exist(order):
 def test_what_is_kept_does_not_depend_on_values():
     cell = kl.Tanh(3, INPUTS)
     zero = jax.tree.map(jnp.zeros_like, cell.init(jax.random.key(0)))
-    full = kl.SnAp(2).begin(cell, zero)["W"]
+    full = kl.SnAp(2).init(cell.structure(zero))["W"]
     assert full.shape == (3, 3 + INPUTS + 1, 1, 3)  # all of G, though nothing is reached just now
 
 
 def test_what_is_reached_within_a_step():
     own = np.eye(3)
-    assert reached(kl.DeepRHN(3, 2), 1)["layer0"].all()
-    close(reached(kl.DeepRHN(3, 2), 1)["layer1"], np.stack([own, own], 1))
-    gates = reached(kl.ResetBeforeGRU(3, 2), 1)["gates"]
+    assert reached(kl.DeepRHN(3, 2).structure(), 1)["layer0"].all()
+    close(reached(kl.DeepRHN(3, 2).structure(), 1)["layer1"], np.stack([own, own], 1))
+    gates = reached(kl.ResetBeforeGRU(3, 2).structure(), 1)["gates"]
     assert gates[:, 0].all()  # r acts before the candidate's matrix
     close(gates[:, 1], own)
     stack = kl.Stack((kl.RHN(3, 2), kl.Tanh(2, 3)))
-    close(reached(stack, 1)["layer0.W"][:3, 0], own)
-    assert reached(stack, 1)["layer0.W"][3:].all()  # the layer above, within the same step
-    assert not reached(stack, 9)["layer1.W"][:3].any()  # the layer below, never
+    close(reached(stack.structure(), 1)["layer0.W"][:3, 0], own)
+    assert reached(stack.structure(), 1)["layer0.W"][
+        3:
+    ].all()  # the layer above, within the same step
+    assert not reached(stack.structure(), 9)["layer1.W"][:3].any()  # the layer below, never
     assert kl.SnAp(2).ignores(stack) == ""  # so that nothing is left out
     assert kl.SnAp(1).ignores(stack)
 
@@ -472,18 +477,10 @@ def test_the_command_line(tmp_path):
 
 
 @dataclass(frozen=True)
-class NoMask(kl.SnAp):
-    """Says that it is SnAp, and is RTRL."""
-
-    def begin(self, cell, params):
-        return kl.Exact().init(cell.size, params)
-
-
-@dataclass(frozen=True)
-class Modest(kl.Exact):
+class Modest(Wrapped):
     """Says that it is biased, and is not."""
 
-    def ignores(self, cell):
+    def ignores(self, structure):
         return "something"
 
 
@@ -499,17 +496,15 @@ def test_a_biased_method_says_so_and_is_what_it_says(estimator):
     found, report = lines(estimator)
     assert found == {"gradient = definition": True, "biased as stated": True}
     assert estimator.ignores(kl.Tanh(2, 2)) in report.checks[1].name
-    if not jax.tree.leaves(
-        estimator.init_params(None, kl.online.Model(kl.Tanh(2, 2), None), float)
-    ):
+    if not jax.tree.leaves(estimator.init_params(None, Model(kl.Tanh(2, 2), None), float)):
         (check,) = proofs.exact(kl.Tanh(2, 2), estimator, "tanh")
         assert not check.ok  # as unbiased it does not pass
 
 
 def test_a_method_that_is_not_what_it_says_fails():
-    assert lines(kl.Online(NoMask(1)))[0] == {
-        "gradient = definition": False,
-        "biased as stated": False,
-    }
-    assert lines(kl.Online(Modest()))[0] == {"biased as stated": False}
+    modest = kl.Online(Modest(kl.Exact()))
+    assert lines(modest)[0] == {"biased as stated": False}
+    with jax.enable_x64(True):  # RTRL, where SnAp-1 is expected
+        checks = biased(kl.Tanh(2, 2), modest, "tanh", of=kl.snap(1))
+    assert [c.ok for c in checks] == [False, False]
     assert set(lines(kl.snap(2))[0]) == {"gradient = BPTT"}  # nothing is left out of a dense cell

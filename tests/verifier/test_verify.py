@@ -42,29 +42,37 @@ def test_factors_started_from_noise_fail():
 
 
 def test_signs_shared_by_lanes_fail():
-    failed = {"two lanes: correlation of their noise"}
-    assert failures(broken.SharedSigns(kl.KF())) == failed
-    assert failures(broken.SharedSigns(kl.UORO(), window=2)) == failed
+    for estimator in (kl.kf_rtrl(), kl.uoro(window=2)):
+        (check,) = proofs.independent(CELL, estimator, "tanh", broken.shared_signs)
+        assert not check.ok
+
+
+def test_a_learner_that_shares_signs_between_lanes_fails(monkeypatch):
+    monkeypatch.setattr("kronline.learner.learner.for_lanes", broken.shared_signs)
+    jax.clear_caches()
     with jax.enable_x64(True):
-        checks = proofs.halves(CELL, broken.SharedSigns(kl.KF()), "tanh")
+        checks = proofs.halves(CELL, kl.kf_rtrl(), "tanh")
+    jax.clear_caches()
     assert [c.ok for c in checks] == [True, False]  # given noise is each lane's own, drawn is not
 
 
 def test_copies_that_share_their_signs_fail():
-    (check,) = kl.verify(kl.Tanh(2, 1), kl.Online(broken.SharedCopies(2))).failed()
+    shared = kl.Online(broken.SharedCopies(kl.UORO(2)))
+    with jax.enable_x64(True):
+        (check,) = proofs.copies(kl.Tanh(2, 1), kl.uoro(), shared, 2, "tanh")
     assert check.name.startswith("2 copies")
     assert check.value == pytest.approx(1)  # the variance is not halved at all
 
 
 def test_a_reset_that_is_missed_once_there_is_a_trace_fails():
     assert kl.verify(CELL, kl.kf_tbptt(2, 1)).ok
-    failed = failures(kl.Online(broken.LateResetsIgnored(1), window=2))
+    failed = failures(kl.Online(broken.LateResetsIgnored(kl.KFTBPTT(1)), window=2))
     assert failed == {"bias of the gradient"}
 
 
 @pytest.mark.parametrize("factor", [0.0, 1.1, float("nan")])
 def test_a_wrong_closed_form_fails(factor):
-    failed = failures(kl.Online(broken.WrongFormula(factor)))
+    failed = failures(kl.Online(broken.WrongFormula(factor=factor)))
     names = {name.partition(" (")[0] for name in failed}
     assert names == {"one step's variance = closed form", "Var_t = Var[H G'] + E[added]"}
 

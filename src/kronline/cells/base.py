@@ -11,9 +11,11 @@ Three kinds, by what a trace may know about them:
 No batch axis, and no algorithm, in this package.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -21,15 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from kronline import linearised as jac
 from kronline.cells.blocks import Blocks
 from kronline.cells.init import GateBias, Init, Normal, Weight
 from kronline.errors import whole_numbers
-from kronline.linearised import jacobians as jac
-from kronline.linearised.grads import Grads
-from kronline.linearised.sparse import BlockH
+from kronline.linearised import BlockH, Vector
+from kronline.linearised.gradients import Grads
 
 Params = Any
-State = Float[Array, " N"]
 Input = Float[Array, " d"] | Int[Array, ""]  # a vector, or one symbol
 
 
@@ -88,25 +89,35 @@ class Cell(ABC):
         """The parameters θ."""
 
     @abstractmethod
-    def step(self, params: Params, s: State, x: Input) -> State:
+    def step(self, params: Params, s: Vector, x: Input) -> Vector:
         """`s' = f(s, x; θ)`."""
 
-    def output(self, s: State) -> Float[Array, " h"]:
+    def output(self, s: Vector) -> Float[Array, " h"]:
         """The part of the state that the readout sees."""
         return s
 
-    def linearise(self, params: Params, s: State, x: Input) -> jac.Lin:
+    def linearise(self, params: Params, s: Vector, x: Input) -> jac.Lin:
         """The step and its derivatives, as products with them."""
         new, back = jax.vjp(lambda p, s: self.step(p, s, x), params, s)
 
-        def push(v: State) -> State:
+        def push(v: Vector) -> Vector:
             return jax.jvp(lambda s: self.step(params, s, x), (s,), (v,))[1]
 
-        def vjp(d: State) -> tuple[State, Grads]:
+        def vjp(d: Vector) -> tuple[Vector, Grads]:
             grads, dH = back(d)
             return dH, grads
 
         return jac.OpaqueLin(new, push, vjp)
+
+    def structure(self, params: Params = None) -> jac.Structure:
+        """What traces are told of this cell: sizes and shapes, never the cell itself.
+
+        Args:
+            params: its parameters or their shapes; None: those that `init` gives.
+        """
+        if params is None:
+            params = jax.eval_shape(lambda: self.init(jax.random.key(0)))
+        return jac.Structure(type(self).__name__, self.size, params)
 
     def project(self, grads: Grads) -> Grads:
         """Drop the gradient of weights that do not exist (masks)."""
@@ -123,7 +134,7 @@ class LinearCell(Cell):
         """The weight matrices, by name."""
 
     @abstractmethod
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """The step; `linear(name, *pieces)` is `z = [pieces] @ W_name`, of shape (r, n)."""
 
     def initialiser(self, name: str) -> Init:
@@ -143,13 +154,13 @@ class LinearCell(Cell):
         }
         return self.project(values)
 
-    def step(self, params: Params, s: State, x: Input) -> State:
+    def step(self, params: Params, s: Vector, x: Input) -> Vector:
         """`s' = f(s, x; θ)`."""
         return self.traced(params, None, s, x)[0]
 
     def traced(
-        self, params: Params, dz: dict[str, Array] | None, s: State, x: Input
-    ) -> tuple[State, dict[str, Float[Array, " m"]]]:
+        self, params: Params, dz: dict[str, Array] | None, s: Vector, x: Input
+    ) -> tuple[Vector, dict[str, Float[Array, " m"]]]:
         """The step with `z + dz` in place of each z, and the feature vectors that it met.
 
         Derivatives with respect to dz are `∂s'/∂z`: with the features, they hold all that is to be
@@ -171,26 +182,58 @@ class LinearCell(Cell):
         new = self.forward(linear, s, x)
         return new, {name: feats[name] for name in weights}
 
-    def linearise(self, params: Params, s: State, x: Input) -> jac.Lin:
+    def linearise(self, params: Params, s: Vector, x: Input) -> jac.Lin:
         """Groups with dense M and H, by N reverse passes through the step."""
         dtype = s.dtype
         zero = {name: jnp.zeros(w.shape[1:], dtype) for name, w in self.weights().items()}
 
-        def f(s: State, dz: dict[str, Array]) -> tuple[State, tuple[State, dict[str, Array]]]:
+        def f(s: Vector, dz: dict[str, Array]) -> tuple[Vector, tuple[Vector, dict[str, Array]]]:
             new, feats = self.traced(params, dz, s, x)
             return new, (new, feats)
 
         (H, M), (new, feats) = jax.jacrev(f, argnums=(0, 1), has_aux=True)(s, zero)
         groups = {
-            name: jac.Group(feats[name], jac.DenseM(M[name]), mask_of(w, dtype))
+            name: jac.WeightJac(feats[name], jac.DenseM(M[name]), mask_of(w, dtype))
             for name, w in self.weights().items()
         }
         return jac.Kronecker(new, groups, jac.DenseH(H))
+
+    def structure(self, params: Params = None) -> jac.Structure:
+        """Weights are visible, and so is where H and M may differ from zero."""
+        told = super().structure(params)
+        return replace(told, linear=True, pattern=partial(pattern, self))
 
     def project(self, grads: Grads) -> Grads:
         """Drop the gradient of weights that do not exist (masks)."""
         weights = self.weights()
         return {name: masked(g, weights[name]) for name, g in grads.items()}
+
+
+POINTS = 16  # random places at which Jacobians are looked at
+
+
+@functools.lru_cache(maxsize=64)
+def pattern(cell: LinearCell) -> jac.Pattern:
+    """Where H (N, N) and each weight's M (N, r, n) may differ from zero, whatever the weights are.
+
+    They are looked at in random places: an entry that is zero in all of these is always zero.
+    """
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(POINTS, *shape)).astype(np.float32)
+
+    def look(at: tuple[Any, Array, Array]) -> tuple[Array, dict[str, Array]]:
+        weights, s, x = at
+        lin = cell.linearise(cell.project(weights), s, x)
+        assert isinstance(lin, jac.Kronecker)
+        return lin.H.dense() != 0, {name: g.M.dense() != 0 for name, g in lin.groups.items()}
+
+    weights = {n: normal(*w.shape) / np.float32(w.rows**0.5) for n, w in cell.weights().items()}
+    points = (weights, normal(cell.size), normal(cell.inputs))
+    with jax.ensure_compile_time_eval():  # also where a program is being compiled
+        found = jax.jit(lambda at: jax.lax.map(look, at))(points)
+    return jax.tree.map(lambda a: np.asarray(a).any(0), found)
 
 
 def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
@@ -251,7 +294,8 @@ class UnitCell(LinearCell):
         return len(self.reads) * self.hidden
 
     @property
-    def _read(self) -> tuple[int, ...]:
+    def read_slots(self) -> tuple[int, ...]:
+        """The places, among the slots, of those that are read."""
         return tuple(self.slots.index(name) for name in self.reads)
 
     def weights(self) -> dict[str, Weight]:
@@ -268,47 +312,53 @@ class UnitCell(LinearCell):
         mask[: self.outputs, 0] = np.tile(self.sparse.mask(self.hidden), (len(self.reads), 1))
         return np.repeat(mask, len(self.gates), axis=1) * (1 if own is None else own)
 
-    def output(self, s: State) -> Float[Array, " h"]:
+    def output(self, s: Vector) -> Float[Array, " h"]:
         """The slots that are read."""
-        return s.reshape(-1, self.hidden)[np.array(self._read)].reshape(-1)
+        return s.reshape(-1, self.hidden)[np.array(self.read_slots)].reshape(-1)
 
-    def _units(self, z: Float[Array, "r n"], slots: Float[Array, "q n"]) -> Float[Array, "q n"]:
+    def units(self, z: Float[Array, "r n"], slots: Float[Array, "q n"]) -> Float[Array, "q n"]:
+        """The new slots of all units: `unit`, unit by unit."""
         return jax.vmap(self._one, in_axes=-1, out_axes=-1)(z, slots)
 
     def _one(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Float[Array, " q"]:
         out = self.unit(z, s)
         return jnp.reshape(jnp.stack(out) if isinstance(out, tuple) else out, (len(self.slots),))
 
-    def _derivatives(
+    def derivatives(
         self, z: Float[Array, "r n"], slots: Float[Array, "q n"]
     ) -> tuple[Float[Array, "q r n"], Float[Array, "q q n"]]:
         """D and E: `D[a,k,j] = ∂f_a/∂z_k`, `E[a,b,j] = ∂f_a/∂s_b`, of unit j."""
         derivative = jax.jacfwd(self._one, argnums=(0, 1))
         return jax.vmap(derivative, in_axes=-1, out_axes=-1)(z, slots)
 
-    def _pieces(self, s: State, x: Input) -> tuple[Piece, ...]:
+    def pieces(self, s: Vector, x: Input) -> tuple[Piece, ...]:
+        """The parts of ĥ: the slots that are read, the input, and 1 for the bias."""
         one = (jnp.ones(1, s.dtype),) if self.bias else ()
         return self.output(s), encode(x, self.inputs), *one
 
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
-        """`z = ĥ W`, then unit by unit."""
-        z = linear("W", *self._pieces(s, x))
-        return self._units(z, s.reshape(-1, self.hidden)).reshape(-1)
+    def structure(self, params: Params = None) -> jac.Structure:
+        """Units are visible, too."""
+        return replace(super().structure(params), slots=len(self.slots))
 
-    def linearise(self, params: Params, s: State, x: Input) -> jac.Lin:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
+        """`z = ĥ W`, then unit by unit."""
+        z = linear("W", *self.pieces(s, x))
+        return self.units(z, s.reshape(-1, self.hidden)).reshape(-1)
+
+    def linearise(self, params: Params, s: Vector, x: Input) -> jac.Lin:
         """D and E by forward mode through one unit, O(n); H as `UnitH` or `BlockH`, in factors."""
         w = self.weights()["W"]
         W = masked(params["W"], w)
-        pieces, slots = self._pieces(s, x), s.reshape(-1, self.hidden)
+        pieces, slots = self.pieces(s, x), s.reshape(-1, self.hidden)
         z = apply(W, pieces)
-        D, E = self._derivatives(z, slots)
+        D, E = self.derivatives(z, slots)
         read = W[: self.outputs].reshape(len(self.reads), self.hidden, *W.shape[1:])
-        group = jac.Group(features(pieces, W.dtype), jac.UnitM(D), mask_of(w, W.dtype))
-        H: jac.StateJac = jac.UnitH(read, D, E, self._read)
+        group = jac.WeightJac(features(pieces, W.dtype), jac.UnitM(D), mask_of(w, W.dtype))
+        H: jac.StateJac = jac.UnitH(read, D, E, self.read_slots)
         if self.sparse is not None:
             offsets = self.sparse.offsets(self.hidden)
-            H = BlockH(self.sparse.taken(read), D, E, self._read, offsets)
-        return jac.Kronecker(self._units(z, slots).reshape(-1), {"W": group}, H)
+            H = BlockH(self.sparse.taken(read), D, E, self.read_slots, offsets)
+        return jac.Kronecker(self.units(z, slots).reshape(-1), {"W": group}, H)
 
 
 @dataclass(frozen=True)
@@ -336,10 +386,10 @@ class Opaque(Cell):
         """As the cell inside."""
         return self.cell.init(key, dtype)
 
-    def step(self, params: Params, s: State, x: Input) -> State:
+    def step(self, params: Params, s: Vector, x: Input) -> Vector:
         """As the cell inside."""
         return self.cell.step(params, s, x)
 
-    def output(self, s: State) -> Float[Array, " h"]:
+    def output(self, s: Vector) -> Float[Array, " h"]:
         """As the cell inside."""
         return self.cell.output(s)

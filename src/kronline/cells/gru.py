@@ -8,9 +8,10 @@ import numpy as np
 from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, State, UnitCell, encode
+from kronline.cells.base import Input, Linear, LinearCell, UnitCell, encode
 from kronline.cells.init import Init, Normal, Weight
 from kronline.errors import whole_numbers
+from kronline.linearised import Vector
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class ResetBeforeGRU(LinearCell):
             "candidate": Weight(*rows, ("c",), self.hidden),
         }
 
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """Two linear maps, the second of features that depend on the first."""
         rest = (encode(x, self.inputs), *((jnp.ones(1, s.dtype),) if self.bias else ()))
         r, u = sigmoid(linear("gates", s, *rest))

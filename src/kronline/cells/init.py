@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from kronline.linearised import lapack
+from kronline.linearised import decompositions
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Spectral:
         recurrent, inputs, bias = jnp.split(W, [w.recurrent, w.recurrent + w.inputs])
         if w.recurrent:
             blocks = recurrent.reshape(-1, w.units, len(w.gates), w.units)
-            eigenvalues = jax.vmap(jax.vmap(lapack.eigvals))(blocks.swapaxes(1, 2))
+            eigenvalues = jax.vmap(jax.vmap(decompositions.eigvals))(blocks.swapaxes(1, 2))
             radius = jnp.abs(eigenvalues).max(-1)  # (slots, gates)
             scale = self.radius / jnp.where(radius > 0, radius, 1)
             recurrent = (blocks * scale[:, None, :, None]).reshape(recurrent.shape)

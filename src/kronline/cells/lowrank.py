@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kronline import linearised as jac
 from kronline.cells.base import (
     Input,
     Linear,
     LinearCell,
     Params,
-    State,
     UnitCell,
     apply,
     features,
@@ -21,8 +21,7 @@ from kronline.cells.base import (
 )
 from kronline.cells.init import Init, Orthogonal, Weight
 from kronline.errors import whole_numbers
-from kronline.linearised import jacobians as jac
-from kronline.linearised.sparse import LowRankH
+from kronline.linearised import LowRankH, Vector
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class LowRank(LinearCell):
         """As the cell inside."""
         return self.cell.outputs
 
-    def output(self, s: State) -> Float[Array, " h"]:
+    def output(self, s: Vector) -> Float[Array, " h"]:
         """As the cell inside."""
         return self.cell.output(s)
 
@@ -101,29 +100,29 @@ class LowRank(LinearCell):
             return Orthogonal((self.cell.outputs / self.rank) ** 0.5)
         return self.cell.initialiser("W")
 
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """`y = h V`, `z = [y, x, 1] U`, then unit by unit."""
-        h, *rest = self.cell._pieces(s, x)
+        h, *rest = self.cell.pieces(s, x)
         z = linear("U", linear("V", h)[0], *rest)
-        return self.cell._units(z, s.reshape(-1, self.cell.hidden)).reshape(-1)
+        return self.cell.units(z, s.reshape(-1, self.cell.hidden)).reshape(-1)
 
-    def linearise(self, params: Params, s: State, x: Input) -> jac.Lin:
+    def linearise(self, params: Params, s: Vector, x: Input) -> jac.Lin:
         """`∂s'/∂y = D U`, N × ρ; H as that times Vᵀ, never written out here."""
         weights, slots = self.weights(), s.reshape(-1, self.cell.hidden)
         U, V = masked(params["U"], weights["U"]), params["V"][:, 0]
-        h, *rest = self.cell._pieces(s, x)
+        h, *rest = self.cell.pieces(s, x)
         met = (jnp.asarray(h) @ V, *rest)
         z = apply(U, met)
-        D, E = self.cell._derivatives(z, slots)
+        D, E = self.cell.derivatives(z, slots)
         # ∂s'_a/∂y = Σ_k D[a,k] U_k
         left = jnp.einsum("aki,pki->aip", D, U[: self.rank]).reshape(-1, self.rank)
         mask = mask_of(weights["U"], U.dtype)
         groups = {
-            "V": jac.Group(jnp.asarray(h), jac.DenseM(left[:, None])),
-            "U": jac.Group(features(met, U.dtype), jac.UnitM(D), mask),
+            "V": jac.WeightJac(jnp.asarray(h), jac.DenseM(left[:, None])),
+            "U": jac.WeightJac(features(met, U.dtype), jac.UnitM(D), mask),
         }
-        H = LowRankH(left, V, E, self.cell._read)
-        return jac.Kronecker(self.cell._units(z, slots).reshape(-1), groups, H)
+        H = LowRankH(left, V, E, self.cell.read_slots)
+        return jac.Kronecker(self.cell.units(z, slots).reshape(-1), groups, H)
 
 
 def _called(thing: Any) -> str:

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, State, UnitCell, encode
+from kronline.cells.base import Input, Linear, LinearCell, UnitCell, encode
 from kronline.cells.init import Init, Normal, Weight
 from kronline.errors import whole_numbers
+from kronline.linearised import Vector
 
 Activation = Literal["sigmoid", "tanh"]
 
@@ -80,7 +81,7 @@ class DeepRHN(LinearCell):
             for d in range(self.depth)
         }
 
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """L highway layers; each reads the one before it."""
         one = (jnp.ones(1, s.dtype),) if self.bias else ()
         for d in range(self.depth):

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, Piece, State, encode
+from kronline.cells.base import Input, Linear, LinearCell, Piece, encode
 from kronline.cells.init import Init, Normal, Weight
 from kronline.errors import whole_numbers
+from kronline.linearised import Vector
 
 
 def _within(prefix: str, linear: Linear) -> Linear:
@@ -69,11 +70,11 @@ class Stack(LinearCell):
         prefix, inner = name.split(".", 1)
         return self.layers[int(prefix.removeprefix("layer"))].initialiser(inner)
 
-    def output(self, s: State) -> Float[Array, " h"]:
+    def output(self, s: Vector) -> Float[Array, " h"]:
         """The top layer's output."""
         return self.layers[-1].output(s[-self.layers[-1].size :])
 
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """From the bottom up, within one step."""
         new, at = [], 0
         for i, layer in enumerate(self.layers):
@@ -123,11 +124,11 @@ class Embedded(LinearCell):
         prefix, _, inner = name.partition(".")
         return self.cell.initialiser(inner) if prefix == "cell" else self.init_weights
 
-    def output(self, s: State) -> Float[Array, " h"]:
+    def output(self, s: Vector) -> Float[Array, " h"]:
         """As the cell inside."""
         return self.cell.output(s)
 
-    def forward(self, linear: Linear, s: State, x: Input) -> State:
+    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """Embed, then step."""
         piece: Piece = encode(x, self.inputs)
         return self.cell.forward(_within("cell", linear), s, linear("embedding", piece)[0])

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell, State
-from kronline.linearised.grads import Grads
-from kronline.noise import Draws, Noise, repeat, sample
+from kronline.cells.base import Cell
+from kronline.linearised import Vector
+from kronline.linearised.gradients import Grads
+from kronline.noise import Draws, Noise
 from kronline.readout import Readout
 from kronline.traces.base import Memory, Moments
 
@@ -92,32 +93,26 @@ class Estimator(ABC):
     def draws(self, model: Model, params: Params, k: int) -> Draws:
         """The noise of one segment of one lane."""
 
-    def noise(
-        self, key: Key[Array, ""], model: Model, params: Params, k: int, lanes: int, dtype: Any
-    ) -> Noise:
-        """The noise of one segment, for every lane its own."""
-        return sample(key, repeat(self.draws(model, params, k), lanes), dtype)
-
     @abstractmethod
     def segment(
-        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
-    ) -> tuple[State, Memory, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Memory, Params, Seen]:
         """Over one segment: new state, new memory, gradients of `Σ weight·loss`, what was seen."""
 
     def advance(
         self,
         model: Model,
         params: Params,
-        s: State,
+        s: Vector,
         memory: Memory,
         x: Any,
         reset: Any,
         noise: Noise,
-    ) -> tuple[State, Memory]:
+    ) -> tuple[Vector, Memory]:
         """One step without a loss: new state, new memory. For users with a loss of their own."""
         raise TypeError(f"{self.name} {_OWN_LOSS}")
 
-    def pull(self, memory: Memory, delta: State) -> Grads:
+    def pull(self, memory: Memory, delta: Vector) -> Grads:
         """`δ·G`, read from the memory after `advance`."""
         raise TypeError(f"{self.name} {_OWN_LOSS}")
 
@@ -127,7 +122,7 @@ class Estimator(ABC):
         return False
 
     def moments(
-        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+        self, model: Model, params: Params, s: Vector, memory: Memory, x: Any, reset: Any
     ) -> Moments | None:
         """Variance and mean of the trace after one more step; None where no formula is known.
 
@@ -137,11 +132,10 @@ class Estimator(ABC):
         return None
 
     def noise_share(
-        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+        self, model: Model, params: Params, s: Vector, memory: Memory, x: Any, reset: Any
     ) -> Float[Array, ""] | None:
         """How much of E‖G'‖² is noise, after one more step; None where no formula is known."""
-        now = self.moments(model, params, s, memory, x, reset)
-        return None if now is None else now.share
+        return None
 
 
 def no_gradient(params: Params) -> Any:

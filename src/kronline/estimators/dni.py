@@ -6,11 +6,12 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Cell, State
+from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
 from kronline.estimators.window import exact_segment
-from kronline.linearised import grads as gr
+from kronline.linearised import Vector
+from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise
 from kronline.traces.base import Memory
 
@@ -65,8 +66,8 @@ class DNI(Estimator):
         return ()
 
     def segment(
-        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
-    ) -> tuple[State, Memory, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Memory, Params, Seen]:
         """Over one segment."""
         B = params.estimator["B"]
         # y0 = ∂/∂s0 (Σ weight L + ŷ(s_k)·s_k)
@@ -76,6 +77,6 @@ class DNI(Estimator):
         return end, memory, grads._replace(estimator={"B": dB}), seen
 
 
-def _one(s: State) -> Float[Array, " N1"]:
+def _one(s: Vector) -> Float[Array, " N1"]:
     """`[s, 1]`."""
     return jnp.append(s, jnp.ones((), s.dtype))

@@ -3,7 +3,6 @@
 Every docstring says what the method ignores, what it costs, and where it comes from.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kronline.errors import whole_number
@@ -13,6 +12,7 @@ from kronline.estimators.reservoir import Reservoir
 from kronline.estimators.rolling import Rolling
 from kronline.traces import (
     KF,
+    KFTBPTT,
     OK,
     RFLO,
     UORO,
@@ -21,7 +21,6 @@ from kronline.traces import (
     Nothing,
     ReverseKF,
     SnAp,
-    Tail,
     Trace,
 )
 
@@ -44,29 +43,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class _Named(Online):
-    """An `Online` estimator that is known by a name."""
-
-    label: str = ""
-
-    @property
-    def name(self) -> str:
-        """As it is called."""
-        return self.label
-
-
-def _window_suffix(window: int | None) -> str:
-    return "" if window is None else f"window={window}"
-
-
 def bptt() -> Online:
     """Back-propagation through time over whatever `run` is given: exact, not online.
 
     Memory grows with the length of the stretch. Nothing is carried over from one `run` to the next
     but the state.
     """
-    return _Named(Nothing(), "all", "bptt")
+    return Online(Nothing(), "all")
 
 
 def tbptt(k: int) -> Online:
@@ -78,7 +61,7 @@ def tbptt(k: int) -> Online:
         k: the truncation horizon.
     """
     k = whole_number("tbptt", "k", k)
-    return _Named(Nothing(), k, f"tbptt({k})")
+    return Online(Nothing(), k)
 
 
 def rolling_tbptt(k: int, every: int = 1) -> Rolling:
@@ -136,7 +119,7 @@ def rtrl(window: int | None = None) -> Online:
 
     Exact for frozen parameters; with updates, G is a little stale, as in every online method.
     """
-    return _Named(Exact(), window, f"rtrl({_window_suffix(window)})")
+    return Online(Exact(), window)
 
 
 def uoro(copies: int = 1, window: int | None = None) -> Online:
@@ -150,8 +133,7 @@ def uoro(copies: int = 1, window: int | None = None) -> Online:
 
     Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization, 2017.
     """
-    parts = [f"copies={copies}"] * (copies != 1) + [_window_suffix(window)] * (window is not None)
-    return _Named(UORO(copies), window, f"uoro({', '.join(parts)})")
+    return Online(UORO(copies), window)
 
 
 def kf_rtrl(window: int | None = None, copies: int = 1) -> Online:
@@ -171,8 +153,7 @@ def kf_rtrl(window: int | None = None, copies: int = 1) -> Online:
     """
     copies = whole_number("kf_rtrl", "copies", copies)
     trace: Trace = KF() if copies == 1 else Average(KF(), copies)
-    parts = [_window_suffix(window)] * (window is not None) + [f"copies={copies}"] * (copies != 1)
-    return _Named(trace, window, f"kf_rtrl({', '.join(parts)})")
+    return Online(trace, window)
 
 
 def kf_tbptt(k: int = 10, pairs: int = 8, tail: float | Literal["auto"] = 1.0) -> Online:
@@ -191,8 +172,7 @@ def kf_tbptt(k: int = 10, pairs: int = 8, tail: float | Literal["auto"] = 1.0) -
             with the least squared error, which gives up unbiasedness for less noise.
     """
     k = whole_number("kf_tbptt", "k", k)
-    label = f"kf_tbptt({k}, pairs={pairs}" + (f", tail={tail!r})" if tail != 1.0 else ")")
-    return _Named(Tail(pairs, tail), k, label)
+    return Online(KFTBPTT(pairs, tail), k)
 
 
 def ok(pairs: int = 1, window: int | None = None) -> Online:
@@ -207,8 +187,7 @@ def ok(pairs: int = 1, window: int | None = None) -> Online:
 
     Reference: Benzing, Gauy, Mujika, Martinsson & Steger, ICML 2019.
     """
-    more = "" if window is None else f", window={window}"
-    return _Named(OK(pairs), window, f"ok({pairs}{more})")
+    return Online(OK(pairs), window)
 
 
 def reverse_kf(window: int | None = None) -> Online:
@@ -224,7 +203,7 @@ def reverse_kf(window: int | None = None) -> Online:
     Reference: Marschall, Cho & Savin, A Unified Framework of Online Learning Algorithms for
     Training Recurrent Neural Networks, JMLR 2020 (R-KF).
     """
-    return _Named(ReverseKF(), window, f"reverse_kf({_window_suffix(window)})")
+    return Online(ReverseKF(), window)
 
 
 def snap(order: int = 1, window: int | None = None) -> Online:
@@ -244,8 +223,7 @@ def snap(order: int = 1, window: int | None = None) -> Online:
     Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent Learning,
     2020.
     """
-    parts = [str(order)] + [_window_suffix(window)] * (window is not None)
-    return _Named(SnAp(order), window, f"snap({', '.join(parts)})")
+    return Online(SnAp(order), window)
 
 
 def rflo(window: int | None = None) -> Online:
@@ -260,7 +238,7 @@ def rflo(window: int | None = None) -> Online:
     Reference: Murray, Local online learning in recurrent networks with random feedback, eLife 2019
     (whose random feedback weights are not used here: δ is the loss's own).
     """
-    return _Named(RFLO(), window, f"rflo({_window_suffix(window)})")
+    return Online(RFLO(), window)
 
 
 def immediate() -> Online:
@@ -269,7 +247,7 @@ def immediate() -> Online:
     Ignores all of the past: the cheapest gradient that there is, O(|θ|) a step for all lanes in one
     product. What a method must beat to be worth its cost. Any cell.
     """
-    return _Named(Nothing(), 1, "immediate()")
+    return Online(Nothing(), 1)
 
 
 def dni(k: int = 5) -> DNI:

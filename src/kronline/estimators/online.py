@@ -13,15 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Cell, State
+from kronline.cells.base import Cell
 from kronline.errors import whole_number
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment, no_gradient
 from kronline.estimators.window import exact_segment
-from kronline.linearised import grads as gr
-from kronline.linearised.grads import Grads
+from kronline.linearised import Vector
+from kronline.linearised import gradients as gr
+from kronline.linearised.gradients import Grads
 from kronline.noise import Draws, Noise
-from kronline.traces import Nothing, Steps, Tail, Trace
-from kronline.traces.base import Memory, Moments
+from kronline.traces import Memory, Read, Steps, Trace, one_step
+from kronline.traces.base import Moments
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ class Online(Estimator):
                 type(self).__name__, "window=None, window='all' or window", self.window
             )
             object.__setattr__(self, "window", window)
-        if self.window is None and isinstance(self.trace, Nothing):
+        if self.window is None and not self.trace.remembers:
             raise ValueError("with nothing remembered a window is needed; use tbptt(k) or bptt()")
 
     @property
     def name(self) -> str:
-        """trace+window, as in `KF+none`."""
-        return f"{self.trace!r}+{'none' if self.window is None else self.window}"
+        """As it is written: `kf_rtrl(window=1)`, or `Online(KF(), window=3)`."""
+        return self.trace.spec(self.window)
 
     @property
     def span(self) -> int | None:
@@ -60,23 +61,23 @@ class Online(Estimator):
 
     def check(self, cell: Cell) -> None:
         """As the trace says."""
-        self.trace.check(cell)
+        self.trace.check(cell.structure())
 
     def ignores(self, cell: Cell) -> str:
         """As the trace says; nothing lies before a window that has no end."""
-        return "" if self.window == "all" else self.trace.ignores(cell)
+        return "" if self.window == "all" else self.trace.ignores(cell.structure())
 
     def init(self, model: Model, params: Params) -> Memory:
         """An empty trace."""
-        return self.trace.begin(model.cell, params.cell)
+        return self.trace.init(model.cell.structure(params.cell))
 
     def draws(self, model: Model, params: Params, k: int) -> Draws:
         """What the trace draws over k steps."""
-        return self.trace.segment_draws(model.cell.size, params.cell, k)
+        return self.trace.draws(model.cell.structure(params.cell), k)
 
     def segment(
-        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
-    ) -> tuple[State, Memory, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Memory, Params, Seen]:
         """Over one segment."""
         if self.window is None or self.window == 1:
             return self._step(model, params, s, memory, seg, noise)
@@ -86,22 +87,24 @@ class Online(Estimator):
         self,
         model: Model,
         params: Params,
-        s: State,
+        s: Vector,
         memory: Memory,
         x: Any,
         reset: Any,
         noise: Noise,
-    ) -> tuple[State, Memory]:
+    ) -> tuple[Vector, Memory]:
         """One step without a loss; the trace is merged at once, so there can be no window."""
-        if isinstance(self.trace, Nothing) or self.window is not None:
+        if not self.trace.remembers or self.window is not None:
             return super().advance(model, params, s, memory, x, reset, noise)
         s = jnp.where(reset, jnp.zeros_like(s), s)
         lin = model.cell.linearise(params.cell, s, x)
-        return lin.state, self.trace.push(memory, Steps(1, lambda _: lin, reset[None]), noise)
+        nowhere = jnp.zeros_like(s)
+        steps = one_step(lin, reset)
+        return lin.state, self.trace.segment(memory, steps, noise, nowhere, "end")[1]
 
-    def pull(self, memory: Memory, delta: State) -> Grads:
+    def pull(self, memory: Memory, delta: Vector) -> Grads:
         """`δ·G`."""
-        if isinstance(self.trace, Nothing) or self.window is not None:
+        if not self.trace.remembers or self.window is not None:
             return super().pull(memory, delta)
         return self.trace.pull(memory, delta)
 
@@ -111,7 +114,7 @@ class Online(Estimator):
         return self.trace.closed_form
 
     def moments(
-        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+        self, model: Model, params: Params, s: Vector, memory: Memory, x: Any, reset: Any
     ) -> Moments | None:
         """By the trace's formula."""
         if not self.closed_form:
@@ -119,22 +122,20 @@ class Online(Estimator):
         s = jnp.where(reset, jnp.zeros_like(s), s)
         memory = self.trace.reset(memory, reset)
         variance = self.trace.variance(memory, model.cell.linearise(params.cell, s, x))
-        assert variance is not None
         held = model.cell.linearise(jax.lax.stop_gradient(params.cell), s, x)
         return Moments(variance, self.trace.mean2(memory, held))
 
     def noise_share(
-        self, model: Model, params: Params, s: State, memory: Memory, x: Any, reset: Any
+        self, model: Model, params: Params, s: Vector, memory: Memory, x: Any, reset: Any
     ) -> Float[Array, ""] | None:
-        """That of the next step alone; KF-TBPTT's trace knows that of all steps so far."""
-        if isinstance(self.trace, Tail):
-            v, energy = (sum(part.values()) for part in (memory.noise, memory.energy))
-            return jnp.where(energy > 0, v / jnp.where(energy > 0, energy, 1), 0)
-        return super().noise_share(model, params, s, memory, x, reset)
+        """As the trace says."""
+        s = jnp.where(reset, jnp.zeros_like(s), s)
+        lin = model.cell.linearise(params.cell, s, x)
+        return self.trace.noise_share(self.trace.reset(memory, reset), lin)
 
     def _step(
-        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
-    ) -> tuple[State, Memory, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Memory, Params, Seen]:
         """One step, linearised once for the forward pass, the gradient and the trace."""
         cell, readout = model
         assert readout is not None
@@ -147,16 +148,17 @@ class Online(Estimator):
 
         # window None: δ·G', read after the merge. 1: δ·(H G' + F), the last step exact
         exact = self.window is not None
-        steps = Steps(1, lambda _: lin, seg.reset)
-        pushed, g_cell = self.trace.push_pull(memory, steps, noise, delta, before=exact)
+        steps = one_step(lin, reset)
+        read: Read = "past" if exact else "end"
+        g_cell, pushed = self.trace.segment(memory, steps, noise, delta, read)
         if exact:
             g_cell = _added(lin.vjp(delta)[1], g_cell)
         seen = Seen(loss[None], prediction[None])
         return lin.state, pushed, Params(g_cell, g_readout, no_gradient(params)), seen
 
     def _window(
-        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
-    ) -> tuple[State, Memory, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Memory, Params, Seen]:
         """k steps: exact inside by reverse mode, the trace for what lies before."""
         end, exact, d0, seen, before = exact_segment(model, params, s, seg)
         k = seg.reset.shape[0]
@@ -165,7 +167,8 @@ class Online(Estimator):
             x = jax.tree.map(lambda a: a[t], seg.x)
             return model.cell.linearise(params.cell, before[t], x)
 
-        past, memory = self.trace.pull_push(memory, Steps(k, at, seg.reset), noise, d0)
+        steps = Steps(k, at, seg.reset)
+        past, memory = self.trace.segment(memory, steps, noise, d0, "start")
         return end, memory, exact._replace(cell=_added(exact.cell, past)), seen
 
 

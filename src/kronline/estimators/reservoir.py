@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kronline.cells.base import Cell, LinearCell, State
+from kronline.cells.base import Cell, LinearCell
 from kronline.cells.init import Spectral
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
+from kronline.linearised import Vector
 from kronline.noise import Draws, Noise
 from kronline.traces.base import Memory
 
@@ -83,8 +84,8 @@ class Reservoir(Estimator):
         return ()
 
     def segment(
-        self, model: Model, params: Params, s: State, memory: Memory, seg: Segment, noise: Noise
-    ) -> tuple[State, Memory, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Memory, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Memory, Params, Seen]:
         """One step forward; the readout's gradient."""
         cell, readout = model
         assert readout is not None

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from kronline.cells.base import Cell, LinearCell, State
+from kronline.cells.base import Cell, LinearCell
 from kronline.errors import whole_numbers
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
 from kronline.lanes import largest
-from kronline.linearised import grads as gr
-from kronline.linearised.grads import Grads, Outer
+from kronline.linearised import Vector
+from kronline.linearised import gradients as gr
+from kronline.linearised.gradients import Grads, Outer
 from kronline.noise import Draw, Draws, Noise
 
 SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: there were none yet
@@ -108,19 +109,19 @@ class Rolling(Estimator):
         return Draw((k,), (0.0, 1.0), (self.cut, 1 - self.cut)) if self.cut else ()
 
     def segment(
-        self, model: Model, params: Params, s: State, memory: Past, seg: Segment, noise: Noise
-    ) -> tuple[State, Past, Params, Seen]:
+        self, model: Model, params: Params, s: Vector, memory: Past, seg: Segment, noise: Noise
+    ) -> tuple[Vector, Past, Params, Seen]:
         """Forward over the new steps, and back over these and the remembered ones."""
         cell, readout = model
         assert readout is not None
 
-        def forward(s: State, now: Any) -> tuple[State, tuple[State, State]]:
+        def forward(s: Vector, now: Any) -> tuple[Vector, tuple[Vector, Vector]]:
             x, reset = now
             s = jnp.where(reset, jnp.zeros_like(s), s)
             new = cell.step(params.cell, s, x)
             return new, (s, new)
 
-        def read(new: State, y: Any, weight: Array) -> tuple[Seen, State, Grads]:
+        def read(new: Vector, y: Any, weight: Array) -> tuple[Seen, Vector, Grads]:
             h, back = jax.vjp(cell.output, new)
             loss, prediction, dh, g = readout.differentiate(params.readout, h, y, weight)
             return Seen(loss, prediction), back(dh)[0], g
@@ -150,7 +151,7 @@ class Rolling(Estimator):
         cell, old = model.cell, self.horizon - 1
         visible = isinstance(cell, LinearCell)
 
-        def vjp(delta: State, s: State, x: Any) -> tuple[State, Grads]:
+        def vjp(delta: Vector, s: Vector, x: Any) -> tuple[Vector, Grads]:
             """`(δ H, δ F)` at one step."""
             if not isinstance(cell, LinearCell):
                 grads, older = jax.vjp(lambda p, s: cell.step(p, s, x), params.cell, s)[1](delta)
@@ -162,7 +163,7 @@ class Rolling(Estimator):
             dz, older = back(delta)
             return older, {name: Outer(feats[name], dz[name]) for name in dz}
 
-        def skipped(delta: State, s: State, x: Any) -> tuple[State, Grads]:
+        def skipped(delta: Vector, s: Vector, x: Any) -> tuple[Vector, Grads]:
             shapes = jax.eval_shape(vjp, delta, s, x)
             return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
 

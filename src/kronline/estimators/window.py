@@ -7,18 +7,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import LinearCell, State
+from kronline.cells.base import LinearCell
 from kronline.estimators.base import Model, Params, Seen, Segment, no_gradient
-from kronline.linearised import grads as gr
+from kronline.linearised import Vector
+from kronline.linearised import gradients as gr
 
 
 def exact_segment(
     model: Model,
     params: Params,
-    s: State,
+    s: Vector,
     seg: Segment,
-    future: Callable[[State], State] | None = None,
-) -> tuple[State, Params, State, Seen, Float[Array, "k N"]]:
+    future: Callable[[Vector], Vector] | None = None,
+) -> tuple[Vector, Params, Vector, Seen, Float[Array, "k N"]]:
     """A segment's own gradient, by reverse mode.
 
     Where weights enter as linear maps, only the sensitivities of their z are propagated; with the
@@ -36,8 +37,8 @@ def exact_segment(
     k = seg.reset.shape[0]
     visible = isinstance(cell, LinearCell)
 
-    def loss(moved: Any, do: Float[Array, "k o"], s: State) -> Any:
-        def step(s: State, inputs: Any) -> Any:
+    def loss(moved: Any, do: Float[Array, "k o"], s: Vector) -> Any:
+        def step(s: Vector, inputs: Any) -> Any:
             (x, y, reset, weight), dz, do = inputs
             s = jnp.where(reset, jnp.zeros_like(s), s)
             feats: dict[str, Array] = {}
@@ -48,9 +49,7 @@ def exact_segment(
             h = cell.output(new)
             prediction = readout.predict(params.readout, h) + do
             value = readout.loss(prediction, y)
-            weighted = value * weight.astype(value.dtype)
-            if readout.penalty:  # c‖h‖², whatever the loss weighs
-                weighted = weighted + readout.penalty * jnp.sum(h**2)
+            weighted = readout.objective(value, weight, h)
             return new, (weighted, Seen(value, prediction), feats, h, s)
 
         end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do))

@@ -15,8 +15,8 @@ from kronline.cells.base import Cell, LinearCell
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
 from kronline.lanes import Layout, Vmap, over_lanes
 from kronline.learner.monitor import Spread, spread
-from kronline.linearised import grads as gr
-from kronline.noise import Draws, Noise, keys, repeat, size, tick
+from kronline.linearised import gradients as gr
+from kronline.noise import Draws, Noise, for_lanes, keys, repeat, size, tick
 from kronline.readout import Readout
 from kronline.regularise import Regulariser
 from kronline.traces.base import Memory
@@ -347,7 +347,8 @@ class Learner:
         lanes, dtype = state.s.shape[0], jnp.dtype(self.dtype)
 
         def draw(key: Array) -> Noise:
-            return self.estimator.noise(key, self._model, state.params, k, lanes, dtype)
+            draws = self.estimator.draws(self._model, state.params, k)
+            return for_lanes(key, draws, lanes, dtype)
 
         noise = jax.vmap(draw)(keys(state.key, state.clock, segments))
         return state._replace(clock=tick(state.clock, segments)), noise

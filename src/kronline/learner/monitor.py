@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-from kronline.linearised import grads as gr
-from kronline.linearised.grads import Grads
+from kronline.linearised import gradients as gr
+from kronline.linearised.gradients import Grads
 
 
 class Spread(NamedTuple):

@@ -1,1 +1,36 @@
-"""One step of a cell to first order: Jacobians, factored gradients, small decompositions."""
+"""One step of a cell to first order: Jacobians (dense, unit-wise, blocks, low rank), gradients.
+
+A cell's `linearise` gives a `Lin`; traces multiply with its parts and never see the cell.
+"""
+
+from kronline.linearised.blocks import BlockH
+from kronline.linearised.gradients import Grads, Outer, Weighted, outer
+from kronline.linearised.lowrank import LowRankH
+from kronline.linearised.sensitivity import DenseM, Sensitivity, UnitM, Vector
+from kronline.linearised.statejac import DenseH, StateJac
+from kronline.linearised.step import Kronecker, Lin, OpaqueLin, WeightJac
+from kronline.linearised.structure import Pattern, Structure
+from kronline.linearised.unitwise import UnitH, UnitWise
+
+__all__ = [
+    "BlockH",
+    "DenseH",
+    "DenseM",
+    "Grads",
+    "Kronecker",
+    "Lin",
+    "LowRankH",
+    "OpaqueLin",
+    "Outer",
+    "Pattern",
+    "Sensitivity",
+    "StateJac",
+    "Structure",
+    "UnitH",
+    "UnitM",
+    "UnitWise",
+    "Vector",
+    "WeightJac",
+    "Weighted",
+    "outer",
+]

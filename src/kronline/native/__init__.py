@@ -6,14 +6,14 @@ system's compiler when it is first used, and kept. Where that cannot be, pure JA
 
 from kronline.native.build import KernelError, Library, library
 from kronline.native.calls import merge, rmm, walk
-from kronline.native.choice import Status, active, either, status, usable, use
+from kronline.native.choice import Status, active, choose, status, usable, use
 
 __all__ = [
     "KernelError",
     "Library",
     "Status",
     "active",
-    "either",
+    "choose",
     "library",
     "merge",
     "rmm",

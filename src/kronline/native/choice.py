@@ -57,7 +57,7 @@ def usable(reads: tuple[int, ...], *arrays: Any) -> bool:
     return plain and all(a.size for a in leaves) and len(set(reads)) == len(reads)
 
 
-def either(kernel: Callable[..., Any], plain: Callable[..., Any], *arrays: Any) -> Any:
+def choose(kernel: Callable[..., Any], plain: Callable[..., Any], *arrays: Any) -> Any:
     """`kernel(*arrays)` where the native kernel can be used, `plain(*arrays)` elsewhere.
 
     The kernel has no derivatives: a trace is not there to be differentiated.

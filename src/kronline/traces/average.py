@@ -1,23 +1,23 @@
 """The mean of independent copies of a trace: KF-RTRL-AVG, and the like for any other."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
-from kronline.linearised import grads as gr
-from kronline.linearised.grads import Grads
-from kronline.linearised.jacobians import Lin
+from kronline.linearised import Grads, Lin, Structure
+from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
-from kronline.traces.base import Memory, Steps, Trace
+from kronline.traces.base import Memory, Read, Steps, Trace, called
+from kronline.traces.kf import KF
 
 
+@final
 @dataclass(frozen=True)
-class Average(Trace):
+class Average(Trace[Memory]):
     """`G' = (G'_1 + ... + G'_r)/r`: copies that differ in their noise only.
 
     Ignores what the trace ignores. Its noise's variance is 1/r of one copy's, at r times the memory
@@ -32,60 +32,45 @@ class Average(Trace):
     Recurrent Learning, ICML 2019 (KF-RTRL-AVG); for UORO that of Mujika et al., 2018.
     """
 
-    trace: Trace
+    trace: Trace[Memory]
     copies: int
 
     def __post_init__(self) -> None:
         whole_numbers(self, "copies")
 
-    def check(self, cell: Cell) -> None:
-        """As the trace says."""
-        self.trace.check(cell)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """KF-RTRL-AVG by its name, others by their parts."""
+        if isinstance(self.trace, KF):
+            return called("kf_rtrl", window=window, copies=self.copies)
+        return f"Online({self!r}, window={window!r})"
 
-    def ignores(self, cell: Cell) -> str:
+    def check(self, structure: Structure) -> None:
         """As the trace says."""
-        return self.trace.ignores(cell)
+        self.trace.check(structure)
 
-    def init(self, size: int, params: Any) -> Memory:
+    def ignores(self, structure: Structure) -> str:
+        """As the trace says."""
+        return self.trace.ignores(structure)
+
+    def init(self, structure: Structure) -> Memory:
         """The trace's memory, with a leading axis of copies."""
-        return self._copied(self.trace.init(size, params))
+        one = self.trace.init(structure)
+        return jax.tree.map(lambda a: jnp.broadcast_to(a, (self.copies, *a.shape)), one)
 
-    def begin(self, cell: Cell, params: Any) -> Memory:
-        """The same."""
-        return self._copied(self.trace.begin(cell, params))
-
-    def draws(self, size: int, params: Any) -> Draws:
-        """For every copy its own."""
-        return repeat(self.trace.draws(size, params), self.copies)
-
-    def segment_draws(self, size: int, params: Any, k: int) -> Draws:
+    def draws(self, structure: Structure, k: int) -> Draws:
         """For every copy its own, copies first."""
-        return repeat(self.trace.segment_draws(size, params, k), self.copies)
+        return repeat(self.trace.draws(structure, k), self.copies)
 
-    def step(self, memory: Memory, lin: Lin, noise: Noise) -> Memory:
-        """Each copy by itself."""
-        return jax.vmap(lambda m, z: self.trace.step(m, lin, z))(memory, noise)
+    def segment(
+        self, memory: Memory, steps: Steps, noise: Noise, delta: Float[Array, " N"], read: Read
+    ) -> tuple[Grads, Memory]:
+        """Each copy by itself, as the trace does it; the mean of what they read."""
 
-    def push(self, memory: Memory, steps: Steps, noise: Noise) -> Memory:
-        """Each copy by itself."""
-        return jax.vmap(lambda m, z: self.trace.push(m, steps, z))(memory, noise)
+        def copy(memory: Memory, noise: Noise) -> tuple[Grads, Memory]:
+            return self.trace.segment(memory, steps, noise, delta, read)
 
-    def push_pull(
-        self,
-        memory: Memory,
-        steps: Steps,
-        noise: Noise,
-        delta: Float[Array, " N"],
-        *,
-        before: bool,
-    ) -> tuple[Memory, Grads]:
-        """One step of each copy, as the trace does it; the mean of what they read."""
-
-        def copy(memory: Memory, noise: Noise) -> tuple[Memory, Grads]:
-            return self.trace.push_pull(memory, steps, noise, delta, before=before)
-
-        memory, grads = jax.vmap(copy)(memory, noise)
-        return memory, self._mean(grads)
+        grads, memory = jax.vmap(copy)(memory, noise)
+        return self._mean(grads), memory
 
     def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:
         """The mean of `δ·G'_i`."""
@@ -100,13 +85,9 @@ class Average(Trace):
         """As the trace says."""
         return self.trace.closed_form
 
-    def variance(self, memory: Memory, lin: Lin) -> Float[Array, ""] | None:
-        """`Σ Var_i / r²`, where one copy's is known."""
-        each = jax.vmap(lambda m: self.trace.variance(m, lin))(memory)
-        return None if each is None else jnp.sum(each) / self.copies**2
-
-    def _copied(self, memory: Memory) -> Memory:
-        return jax.tree.map(lambda a: jnp.broadcast_to(a, (self.copies, *a.shape)), memory)
+    def variance(self, memory: Memory, lin: Lin) -> Float[Array, ""]:
+        """`Σ Var_i / r²`."""
+        return jnp.sum(jax.vmap(lambda m: self.trace.variance(m, lin))(memory)) / self.copies**2
 
     def _mean(self, grads: Grads) -> Grads:
         return gr.scaled(gr.side_by_side(grads), 1 / self.copies)

@@ -1,25 +1,32 @@
 """A trace: what is remembered of the past, as some representation of `G = ds/dθ`, for one lane.
 
-A trace needs four things: where it starts, what noise one step draws, how one step moves it
-(`G ← H G + F`), and how it is read (`δ ↦ δ·G`). It never sees a cell, only linearised steps.
+A trace says where it starts, what noise a segment draws, what a segment does to it
+(`G ← H G + F`, step after step) and how it is read (`δ ↦ δ·G`). It is told a `Structure` and sees
+linearised steps, never a cell. Most traces go step by step: they derive from `Stepwise`, give
+`step` and `pull`, and have `segment` made from these.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell
-from kronline.linearised import grads as gr
-from kronline.linearised.grads import Grads
-from kronline.linearised.jacobians import Lin
+from kronline.linearised import Grads, Lin, Structure
+from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
 
-Memory = Any  # a trace's state: a pytree of arrays
+Memory = Any  # of some trace: a pytree of arrays
+M = TypeVar("M")  # of a certain one
 ROWS = 16  # of a trace that are written out at once
+
+# Where a segment's gradient is read, and which δ it is read with:
+#   "start": δ = ∂L/∂s before the first step;  δ·G of the memory as it was
+#   "past":  δ = ∂L/∂s after the step, of a segment of one;  (δH)·G of the memory as it was
+#   "end":   δ = ∂L/∂s after the last step;  δ·G of the new memory
+Read = Literal["start", "past", "end"]
 
 
 class Steps(NamedTuple):
@@ -28,6 +35,11 @@ class Steps(NamedTuple):
     length: int
     at: Callable[[Any], Lin]  # step t of the segment, t an integer or a traced one
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
+
+
+def one_step(lin: Lin, reset: Bool[Array, ""]) -> Steps:
+    """A segment of one step."""
+    return Steps(1, lambda _: lin, reset[None])
 
 
 class Moments(NamedTuple):
@@ -39,84 +51,74 @@ class Moments(NamedTuple):
     @property
     def share(self) -> Float[Array, ""]:
         """How much of E‖G'‖² is noise of this step: 0 for an exact one, below 1."""
-        both = self.variance + self.mean2
-        return jnp.where(both > 0, self.variance / jnp.where(both > 0, both, 1), 0)
+        return ratio(self.variance, self.variance + self.mean2)
 
 
-class Trace(ABC):
+class Trace(ABC, Generic[M]):
     """A representation of G. Subclasses are frozen dataclasses; their settings are fields."""
 
-    # how many steps are best pushed over at once where no gradient is asked for on the way; only
-    # for traces whose `push` over k steps is that of its single steps
-    block: ClassVar[int] = 1
+    @abstractmethod
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """What the estimator of this trace and a window is called: `kf_rtrl(window=1)`."""
 
-    def check(self, cell: Cell) -> None:
+    def check(self, structure: Structure) -> None:
         """Raise TypeError, with what to use instead, for a cell that this trace cannot follow."""
         return None
 
-    @abstractmethod
-    def init(self, size: int, params: Any) -> Memory:
-        """G = 0, for a state of `size` numbers and the given parameters."""
-
-    def begin(self, cell: Cell, params: Any) -> Memory:
-        """`init` for a cell: for a trace that keeps only what the cell's structure tells it to."""
-        return self.init(cell.size, params)
-
-    def ignores(self, cell: Cell) -> str:
+    def ignores(self, structure: Structure) -> str:
         """What is left out of G on purpose, in words, for a trace that is biased; else nothing."""
         return ""
 
-    def draws(self, size: int, params: Any) -> Draws:
-        """The noise that one step needs; none by default."""
+    @property
+    def remembers(self) -> bool:
+        """Whether anything is: without, a window is needed."""
+        return True
+
+    @abstractmethod
+    def init(self, structure: Structure) -> M:
+        """G = 0."""
+
+    def draws(self, structure: Structure, k: int) -> Draws:
+        """The noise of a segment of k steps; none by default."""
         return ()
 
     @abstractmethod
-    def step(self, memory: Memory, lin: Lin, noise: Noise) -> Memory:
-        """`G ← H G + F`, in expectation over the noise."""
-
-    @abstractmethod
-    def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:
-        """`δ·G`, in the shape of the parameters."""
-
-    def push_pull(
-        self,
-        memory: Memory,
-        steps: Steps,
-        noise: Noise,
-        delta: Float[Array, " N"],
-        *,
-        before: bool,
-    ) -> tuple[Memory, Grads]:
-        """Push over a segment of one step, and read the gradient of a δ at its end.
-
-        For traces that do both in one pass; the others need not replace it.
+    def segment(
+        self, memory: M, steps: Steps, noise: Noise, delta: Float[Array, " N"], read: Read
+    ) -> tuple[Grads | None, M]:
+        """The gradient `δ·G`, in the shape of the parameters, and the memory after the steps.
 
         Args:
-            before: read `(δH)·G` before the push, not `δ·G` after it.
-        """
-        new = self.push(memory, steps, noise)
-        if not before:
-            return new, self.pull(new, delta)
-        d0, _ = steps.at(0).vjp(delta)
-        return new, self.pull(self.reset(memory, steps.resets[0]), d0)
+            memory: before the first step.
+            steps: k of them; each moves `G ← H G + F`, in expectation over the noise.
+            noise: as `draws(structure, k)` says.
+            delta: δ; zeros where only the new memory is wanted.
+            read: which δ that is, and which G it is multiplied with; see `Read`.
 
-    def reset(self, memory: Memory, flag: Bool[Array, ""]) -> Memory:
+        Returns:
+            the gradient (None: nothing is remembered), and the new memory.
+        """
+
+    @abstractmethod
+    def pull(self, memory: M, delta: Float[Array, " N"]) -> Grads | None:
+        """`δ·G` of the memory as it is, in the shape of the parameters."""
+
+    def reset(self, memory: M, flag: Bool[Array, ""]) -> M:
         """G = 0 where flag is set."""
         return jax.tree.map(lambda a: jnp.where(flag, jnp.zeros_like(a), a), memory)
 
-    def variance(self, memory: Memory, lin: Lin) -> Float[Array, ""] | None:
-        """The variance that one step adds, `Var[step(memory, lin, ·)]`, where a formula is known.
-
-        The verifier compares it with the enumerated variance; None: no formula.
-        """
-        return None
+    # -- noise, where a formula is known ----------------------------------------------------------
 
     @property
     def closed_form(self) -> bool:
         """Whether `variance` is known."""
-        return type(self).variance is not Trace.variance
+        return False
 
-    def mean2(self, memory: Memory, lin: Lin) -> Float[Array, ""]:
+    def variance(self, memory: M, lin: Lin) -> Float[Array, ""]:
+        """The variance that one step adds; the verifier compares it with the enumerated one."""
+        raise TypeError(f"no formula is known for the variance of {self!r}")
+
+    def mean2(self, memory: M, lin: Lin) -> Float[Array, ""]:
         """`‖H G' + F‖²`: of the next trace's mean, for an unbiased trace. Row by row."""
 
         def row(e: Float[Array, " N"]) -> Float[Array, ""]:
@@ -130,29 +132,93 @@ class Trace(ABC):
         eye = jnp.eye(lin.state.size, dtype=lin.state.dtype)
         return jnp.sum(jax.lax.map(row, eye, batch_size=ROWS))
 
-    # A trace that merges a whole segment at once (KF-TBPTT) replaces these three.
+    def noise_share(self, memory: M, lin: Lin) -> Float[Array, ""] | None:
+        """How much of E‖G'‖² is noise, after one more step; None where no formula is known."""
+        if not self.closed_form:
+            return None
+        return Moments(self.variance(memory, lin), self.mean2(memory, lin)).share
 
-    def segment_draws(self, size: int, params: Any, k: int) -> Draws:
-        """The noise that a push over k steps needs."""
-        return repeat(self.draws(size, params), k)
 
-    def push(self, memory: Memory, steps: Steps, noise: Noise) -> Memory:
-        """Over the k steps of a segment, one by one."""
+class Stepwise(Trace[M]):
+    """A trace that goes step by step: gives `step` and `pull`, and has `segment` made from them.
 
-        def one(memory: Memory, inputs: Any) -> tuple[Memory, None]:
+    One that can read the gradient in the pass that makes the step replaces `step_pull`, too.
+    """
+
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """By its parts, for a trace that has no name of its own."""
+        return f"Online({self!r}, window={window!r})"
+
+    def step_draws(self, structure: Structure) -> Draws:
+        """The noise that one step needs; none by default."""
+        return ()
+
+    @abstractmethod
+    def step(self, memory: M, lin: Lin, noise: Noise) -> M:
+        """`G ← H G + F`, in expectation over the noise."""
+
+    @abstractmethod
+    def pull(self, memory: M, delta: Float[Array, " N"]) -> Grads:
+        """`δ·G`, in the shape of the parameters."""
+
+    def step_pull(
+        self,
+        memory: M,
+        lin: Lin,
+        reset: Bool[Array, ""],
+        noise: Noise,
+        delta: Float[Array, " N"],
+        *,
+        past: bool,
+    ) -> tuple[Grads, M]:
+        """One step, perhaps after a reset, and the gradient of a δ after it.
+
+        Args:
+            memory, lin, reset, noise, delta: of the step.
+            past: read `(δH)·G` of the memory before the step, not `δ·G` of the new one.
+        """
+        memory = self.reset(memory, reset)
+        new = self.step(memory, lin, noise)
+        if past:
+            return self.pull(memory, lin.vjp(delta)[0]), new
+        return self.pull(new, delta), new
+
+    def draws(self, structure: Structure, k: int) -> Draws:
+        """The noise of k steps."""
+        return repeat(self.step_draws(structure), k)
+
+    def segment(
+        self, memory: M, steps: Steps, noise: Noise, delta: Float[Array, " N"], read: Read
+    ) -> tuple[Grads, M]:
+        """Step after step."""
+        if steps.length == 1 and read != "start":
+            now = jax.tree.map(lambda a: a[0], noise)
+            lin, reset = steps.at(0), steps.resets[0]
+            return self.step_pull(memory, lin, reset, now, delta, past=read == "past")
+        new = self.pushed(memory, steps, noise)
+        return self.pull(memory if read == "start" else new, delta), new
+
+    def pushed(self, memory: M, steps: Steps, noise: Noise) -> M:
+        """The memory after the steps of a segment."""
+
+        def one(memory: M, inputs: Any) -> tuple[M, None]:
             t, now = inputs
-            memory = self.reset(memory, steps.resets[t])
-            return self.step(memory, steps.at(t), now), None
+            return self.step(self.reset(memory, steps.resets[t]), steps.at(t), now), None
 
         if steps.length == 1:
             return one(memory, (0, jax.tree.map(lambda a: a[0], noise)))[0]
         return jax.lax.scan(one, memory, (jnp.arange(steps.length), noise))[0]
 
-    def pull_push(
-        self, memory: Memory, steps: Steps, noise: Noise, d0: Float[Array, " N"]
-    ) -> tuple[Grads, Memory]:
-        """`δ0·G` at a segment's start, and the push over it."""
-        return self.pull(memory, d0), self.push(memory, steps, noise)
+
+def called(method: str, *values: Any, **settings: Any) -> str:
+    """`method(value, name=setting)`, without the settings that are None."""
+    given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+    return f"{method}({', '.join([*map(repr, values), *given])})"
+
+
+def ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
+    """`a/b`, and 0 where b is not positive."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
 def safe_sqrt(a: Float[Array, ""]) -> Float[Array, ""]:

@@ -1,54 +1,63 @@
 """Exact RTRL (Williams & Zipser, 1989): G itself."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from kronline.lanes import looped
-from kronline.linearised.grads import Grads
-from kronline.linearised.jacobians import Kronecker, Lin
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Grads, Kronecker, Lin, Structure
 from kronline.noise import Noise
-from kronline.traces.base import Memory, Steps, Trace
+from kronline.traces.base import Stepwise, called
+
+G = Any  # an array (N, *shape) per parameter
 
 
+@final
 @dataclass(frozen=True)
-class Exact(Trace):
+class Exact(Stepwise[G]):
     """`G ← H G + F`: exact, in O(N |θ|) memory and O(N² |θ|) time. For any cell."""
 
-    def init(self, size: int, params: Any) -> Memory:
-        """One array (N, *shape) a parameter."""
-        return jax.tree.map(lambda p: jnp.zeros((size, *p.shape), p.dtype), params)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """RTRL."""
+        return called("rtrl", window=window)
 
-    def step(self, memory: Memory, lin: Lin, noise: Noise) -> Memory:
+    def init(self, structure: Structure) -> G:
+        """One array (N, *shape) per parameter."""
+        size = structure.size
+        return jax.tree.map(lambda p: jnp.zeros((size, *p.shape), p.dtype), structure.params)
+
+    def step(self, memory: G, lin: Lin, noise: Noise) -> G:
         """`G ← H G + F`   (eq. 3)."""
         return _step(memory, lin, jnp.zeros_like(lin.state))[0]
 
-    def push_pull(
+    def step_pull(
         self,
-        memory: Memory,
-        steps: Steps,
+        memory: G,
+        lin: Lin,
+        reset: Bool[Array, ""],
         noise: Noise,
         delta: Float[Array, " N"],
         *,
-        before: bool,
-    ) -> tuple[Memory, Grads]:
+        past: bool,
+    ) -> tuple[Grads, G]:
         """One step; δ is multiplied with G where G is made."""
-        if before or (type(self).step, type(self).pull) != (Exact.step, Exact.pull):
-            return super().push_pull(memory, steps, noise, delta, before=before)
-        return _step(self.reset(memory, steps.resets[0]), steps.at(0), delta)
+        if past:
+            return super().step_pull(memory, lin, reset, noise, delta, past=past)
+        new, read = _step(self.reset(memory, reset), lin, delta)
+        return read, new
 
-    def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:
+    def pull(self, memory: G, delta: Float[Array, " N"]) -> Grads:
         """`δ·G`."""
         return jax.tree.map(lambda G: jnp.tensordot(delta, G, axes=1), memory)
 
 
-def _step(G: Memory, lin: Lin, delta: Float[Array, " N"]) -> tuple[Memory, Grads]:
+def _step(G: G, lin: Lin, delta: Float[Array, " N"]) -> tuple[G, Grads]:
     """`G ← H G + F`, and `δ·G`."""
     if isinstance(lin, Kronecker):
-        return looped(_kronecker_step)(G, lin, delta)
+        return lane_by_lane(_kronecker_step)(G, lin, delta)
     H, F = lin.dense()
     G = jax.tree.map(lambda G, F: jnp.tensordot(H, G, axes=1) + F, G, F)
     return G, jax.tree.map(lambda G: jnp.tensordot(delta, G, axes=1), G)

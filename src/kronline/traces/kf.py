@@ -2,21 +2,17 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kronline import native
-from kronline.cells.base import Cell, LinearCell
-from kronline.lanes import looped
-from kronline.linearised.grads import Grads, outer
-from kronline.linearised.jacobians import Group, Kronecker, Lin, StateJac, UnitH, UnitM
-from kronline.linearised.sparse import BlockH
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Grads, Kronecker, Lin, StateJac, Structure, WeightJac, outer
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
+from kronline.traces.base import Stepwise, called, safe_sqrt, safe_sqrt_ratio
 
 
 class Pair(NamedTuple):
@@ -27,8 +23,12 @@ class Pair(NamedTuple):
     norm: Array  # (), about ‖A‖, known without a pass over A
 
 
+Pairs = dict[str, Pair]  # one per weight matrix
+
+
+@final
 @dataclass(frozen=True)
-class KF(Trace):
+class KF(Stepwise[Pairs]):
     """`G' = u ⊗ A` with `E[G'] = G`: O(n²) memory and O(n³) time a step. For linear cells.
 
     One sign c a step and weight: a step depends on the paper's c1, c2 only through c1·c2, and on
@@ -43,65 +43,67 @@ class KF(Trace):
     Reference: Mujika, Meier & Steger, NeurIPS 2018.
     """
 
-    def check(self, cell: Cell) -> None:
-        """Weights must be visible as linear maps."""
-        needs_linear_maps(cell)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """KF-RTRL."""
+        return called("kf_rtrl", window=window)
 
-    def init(self, size: int, params: Any) -> dict[str, Pair]:
+    def check(self, structure: Structure) -> None:
+        """Weights must be visible as linear maps."""
+        needs_linear_maps(structure)
+
+    def init(self, structure: Structure) -> Pairs:
         """`0 ⊗ 0`: exact, no noise."""
         return {
             name: Pair(
                 jnp.zeros(W.shape[0], W.dtype),
-                jnp.zeros((size, *W.shape[1:]), W.dtype),
+                jnp.zeros((structure.size, *W.shape[1:]), W.dtype),
                 jnp.zeros((), W.dtype),
             )
-            for name, W in params.items()
+            for name, W in structure.params.items()
         }
 
-    def draws(self, size: int, params: Any) -> Draws:
-        """One sign c a weight matrix."""
-        return {name: Draw() for name in params}
+    def step_draws(self, structure: Structure) -> Draws:
+        """One sign c per weight matrix."""
+        return {name: Draw() for name in structure.params}
 
-    def step(self, memory: dict[str, Pair], lin: Lin, noise: dict[str, Array]) -> dict[str, Pair]:
+    def step(self, memory: Pairs, lin: Lin, noise: dict[str, Array]) -> Pairs:
         """`u ⊗ H A + ĥ ⊗ D`, merged into one pair, for each weight."""
         nowhere = jnp.zeros_like(lin.state)
         return self._merged(memory, lin, noise, nowhere, before=False)[0]
 
-    def push_pull(
+    def step_pull(
         self,
-        memory: dict[str, Pair],
-        steps: Steps,
-        noise: Any,
+        memory: Pairs,
+        lin: Lin,
+        reset: Bool[Array, ""],
+        noise: dict[str, Array],
         delta: Float[Array, " N"],
         *,
-        before: bool,
-    ) -> tuple[dict[str, Pair], Grads]:
+        past: bool,
+    ) -> tuple[Grads, Pairs]:
         """One step; δ is multiplied with HA in the same pass that makes it."""
-        if (type(self).step, type(self).pull) != (KF.step, KF.pull):
-            return super().push_pull(memory, steps, noise, delta, before=before)
-        memory = self.reset(memory, steps.resets[0])
-        noise = {name: c[0] for name, c in noise.items()}
-        pairs, dA = self._merged(memory, steps.at(0), noise, delta, before=before)
-        u = memory if before else pairs
-        return pairs, {name: outer(u[name].u, dA[name]) for name in pairs}
+        memory = self.reset(memory, reset)
+        pairs, dA = self._merged(memory, lin, noise, delta, before=past)
+        u = memory if past else pairs
+        return {name: outer(u[name].u, dA[name]) for name in pairs}, pairs
 
     def _merged(
         self,
-        memory: dict[str, Pair],
+        memory: Pairs,
         lin: Lin,
         noise: dict[str, Array],
         delta: Float[Array, " N"],
         *,
         before: bool,
-    ) -> tuple[dict[str, Pair], dict[str, Array]]:
+    ) -> tuple[Pairs, dict[str, Array]]:
         assert isinstance(lin, Kronecker)
         done = {
-            name: merge(memory[name], group, lin.H, noise[name], delta, before=before)
+            name: merge_pair(memory[name], group, lin.H, noise[name], delta, before=before)
             for name, group in lin.groups.items()
         }
         return {k: pair for k, (pair, _) in done.items()}, {k: dA for k, (_, dA) in done.items()}
 
-    def pull(self, memory: dict[str, Pair], delta: Float[Array, " N"]) -> Grads:
+    def pull(self, memory: Pairs, delta: Float[Array, " N"]) -> Grads:
         """`u ⊗ (δ A)`."""
 
         def dA(p: Pair) -> Float[Array, "r n"]:  # nothing after a reset, whatever A holds
@@ -109,18 +111,23 @@ class KF(Trace):
 
         return {name: outer(p.u, dA(p)) for name, p in memory.items()}
 
-    def reset(self, memory: dict[str, Pair], flag: Bool[Array, ""]) -> dict[str, Pair]:
+    def reset(self, memory: Pairs, flag: Bool[Array, ""]) -> Pairs:
         """`0 ⊗ A`, whatever A holds: the next step drops the term."""
         return {name: p._replace(u=jnp.where(flag, 0, p.u)) for name, p in memory.items()}
 
-    def variance(self, memory: dict[str, Pair], lin: Lin) -> Float[Array, ""]:
+    @property
+    def closed_form(self) -> bool:
+        """It is."""
+        return True
+
+    def variance(self, memory: Pairs, lin: Lin) -> Float[Array, ""]:
         """`2(‖u‖‖ĥ‖‖HA‖‖D‖ + ⟨u,ĥ⟩⟨HA,D⟩)`, summed over the weights."""
         total = jnp.zeros(())
         for old, new, both in _sizes(memory, lin):
             total = total + 2 * (safe_sqrt(old) * safe_sqrt(new) + both)
         return total
 
-    def mean2(self, memory: dict[str, Pair], lin: Lin) -> Float[Array, ""]:
+    def mean2(self, memory: Pairs, lin: Lin) -> Float[Array, ""]:
         """`‖u‖²‖HA‖² + ‖ĥ‖²‖D‖² + 2⟨u,ĥ⟩⟨HA,D⟩`, summed over the weights."""
         total = jnp.zeros(())
         for old, new, both in _sizes(memory, lin):
@@ -128,7 +135,7 @@ class KF(Trace):
         return total
 
 
-def _sizes(memory: dict[str, Pair], lin: Lin) -> list[tuple[Array, Array, Array]]:
+def _sizes(memory: Pairs, lin: Lin) -> list[tuple[Array, Array, Array]]:
     """`‖u⊗HA‖², ‖ĥ⊗D‖², ⟨u⊗HA, ĥ⊗D⟩` of each weight; nothing after a reset, whatever A holds."""
     assert isinstance(lin, Kronecker)
     found = []
@@ -140,14 +147,12 @@ def _sizes(memory: dict[str, Pair], lin: Lin) -> list[tuple[Array, Array, Array]
     return found
 
 
-def needs_linear_maps(cell: Cell) -> None:
+def needs_linear_maps(structure: Structure) -> None:
     """Raise TypeError for a cell that has no Kronecker factors."""
-    if not isinstance(cell, LinearCell):
-        raise TypeError(
-            "Kronecker factors need a cell whose weights enter as z = feats @ W (a UnitCell or "
-            f"another LinearCell), got {type(cell).__name__}, whose step is opaque; use uoro, "
-            "rtrl or tbptt, which take any cell, or write the step with visible linear maps"
-        )
+    structure.needs_linear_maps(
+        "Kronecker factors need",
+        "uoro, rtrl or tbptt, which take any cell, or write the step with visible linear maps",
+    )
 
 
 def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:
@@ -168,9 +173,9 @@ def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:
     return c
 
 
-def merge(
+def merge_pair(
     pair: Pair,
-    group: Group,
+    jac: WeightJac,
     H: StateJac,
     c: Float[Array, ""],
     delta: Float[Array, " N"],
@@ -180,45 +185,25 @@ def merge(
     """`u ⊗ H A + ĥ ⊗ D` as one pair, unbiased (Lemma 2), and `δ·A` of it.
 
     Args:
-        pair, group, H: u and A; ĥ and D; H.
+        pair, jac, H: u and A; ĥ and D; H.
         c: the sign.
         delta: δ.
         before: return `δ·HA` of the old pair, not `δ·A` of the new one.
     """
-    rest = (group, H, c, delta)
-    plain = looped(partial(_merge, before=before))
-    if not (isinstance(H, UnitH | BlockH) and isinstance(group.M, UnitM)):
-        return plain(pair, *rest)
-    if not native.usable(H.reads, pair, *rest):
-        return plain(pair, *rest)
-    return native.either(partial(_kernel, before=before), plain, pair, *rest)
-
-
-def _kernel(
-    pair: Pair,
-    g: Group,
-    H: UnitH | BlockH,
-    c: Float[Array, ""],
-    delta: Float[Array, " N"],
-    before: bool,
-) -> tuple[Pair, Float[Array, "r n"]]:
-    """By the native kernel, for unit-wise cells: M is H's own D."""
-    parts = (H.W, H.D, H.E, H.reads, g.feats, delta, c)
-    offsets = H.offsets if isinstance(H, BlockH) else ()
-    u, A, norm, dA = native.merge(*parts, *pair, before=before, offsets=offsets)
-    return Pair(u, A, norm), dA
+    plain = lane_by_lane(partial(_merge, before=before))
+    return H.merge_pair(plain, pair, jac, c, delta, before=before)
 
 
 def _merge(
     pair: Pair,
-    group: Group,
+    jac: WeightJac,
     H: StateJac,
     c: Float[Array, ""],
     delta: Float[Array, " N"],
     before: bool,
 ) -> tuple[Pair, Float[Array, "r n"]]:
     """In pure JAX."""
-    feats, M = group.feats, group.M
+    feats, M = jac.feats, jac.M
     # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two
     norm_u = jnp.sqrt(jnp.sum(pair.u**2))
     sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))

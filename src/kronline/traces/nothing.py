@@ -1,37 +1,50 @@
 """Nothing is remembered: with a window of k steps this is TBPTT-k."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, final
 
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Cell
-from kronline.linearised.grads import Grads
-from kronline.linearised.jacobians import Lin
+from kronline.linearised import Structure
 from kronline.noise import Noise
-from kronline.traces.base import Memory, Steps, Trace
+from kronline.traces.base import Read, Steps, Trace, called
 
 
+@final
 @dataclass(frozen=True)
-class Nothing(Trace):
+class Nothing(Trace[tuple[()]]):
     """`G ≈ 0`: biased, by all that lies before the window."""
 
-    def ignores(self, cell: Cell) -> str:
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """BPTT, TBPTT-k, or the newest step alone."""
+        if window == "all":
+            return "bptt()"
+        return "immediate()" if window == 1 else called("tbptt", window)
+
+    def ignores(self, structure: Structure) -> str:
         """The past."""
         return "all that lies before the window"
 
-    def init(self, size: int, params: Any) -> Memory:
+    @property
+    def remembers(self) -> bool:
+        """No."""
+        return False
+
+    def init(self, structure: Structure) -> tuple[()]:
         """No memory."""
         return ()
 
-    def step(self, memory: Memory, lin: Lin, noise: Noise) -> Memory:
-        """Forget."""
-        return memory
+    def segment(
+        self,
+        memory: tuple[()],
+        steps: Steps,
+        noise: Noise,
+        delta: Float[Array, " N"],
+        read: Read,
+    ) -> tuple[None, tuple[()]]:
+        """No gradient, no memory."""
+        return None, memory
 
-    def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:
+    def pull(self, memory: tuple[()], delta: Float[Array, " N"]) -> None:
         """`δ·0`: no gradient at all."""
         return None
-
-    def push(self, memory: Memory, steps: Steps, noise: Noise) -> Memory:
-        """Forget."""
-        return memory

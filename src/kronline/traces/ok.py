@@ -1,29 +1,28 @@
 """OK (optimal Kronecker sum): G as r Kronecker products a weight, with the least variance."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, final
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
-from kronline.linearised.grads import Grads, Outer
-from kronline.linearised.jacobians import Kronecker, Lin, Sensitivity, StateJac
+from kronline.linearised import Grads, Kronecker, Lin, Outer, Sensitivity, StateJac, Structure
 from kronline.noise import Draw, Draws
-from kronline.traces import walk
-from kronline.traces.base import Steps, Trace
+from kronline.traces import segment_merge
+from kronline.traces.base import Stepwise, called, one_step
 from kronline.traces.kf import needs_linear_maps
-from kronline.traces.merge import balanced
-from kronline.traces.walk import Pairs
+from kronline.traces.mixing import balanced
+from kronline.traces.segment_merge import Pairs
 
 
+@final
 @dataclass(frozen=True)
-class OK(Trace):
+class OK(Stepwise[dict[str, Pairs]]):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, `E[G'] = G`. For linear cells.
 
     A step turns the r + 1 terms `Σ u_i ⊗ H A_i + ĥ ⊗ D` into r, with the least variance that an
-    unbiased choice can have (`merge.py`): `2‖u‖‖ĥ‖‖HA‖‖D‖ sin α sin β` for r = 1, never above
+    unbiased choice can have (`mixing.py`): `2‖u‖‖ĥ‖‖HA‖‖D‖ sin α sin β` for r = 1, never above
     KF-RTRL's. O(r n²) memory, O(r n³) time.
 
     Args:
@@ -38,12 +37,17 @@ class OK(Trace):
     def __post_init__(self) -> None:
         whole_numbers(self, "pairs")
 
-    def check(self, cell: Cell) -> None:
-        """Weights must be visible as linear maps."""
-        needs_linear_maps(cell)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """The optimal Kronecker sum."""
+        return called("ok", self.pairs, window=window)
 
-    def init(self, size: int, params: Any) -> dict[str, Pairs]:
+    def check(self, structure: Structure) -> None:
+        """Weights must be visible as linear maps."""
+        needs_linear_maps(structure)
+
+    def init(self, structure: Structure) -> dict[str, Pairs]:
         """Nothing."""
+        size, params = structure.size, structure.params
         return {
             name: Pairs(
                 jnp.zeros((self.pairs, W.shape[0]), W.dtype),
@@ -52,41 +56,53 @@ class OK(Trace):
             for name, W in params.items()
         }
 
-    def draws(self, size: int, params: Any) -> Draws:
-        """r signs a weight matrix, for r + 1 terms."""
-        return {name: Draw((self.pairs,)) for name in params}
+    def step_draws(self, structure: Structure) -> Draws:
+        """r signs per weight matrix, for r + 1 terms."""
+        return {name: Draw((self.pairs,)) for name in structure.params}
 
     def step(self, memory: dict[str, Pairs], lin: Lin, noise: dict[str, Array]) -> dict[str, Pairs]:
         """`Σ u_i ⊗ H A_i + ĥ ⊗ D`, merged into r pairs, for each weight."""
-        one = Steps(1, lambda _: lin, jnp.zeros(1, bool))
-        noise = {name: signs[None] for name, signs in noise.items()}
-        return self.push_pull(memory, one, noise, jnp.zeros_like(lin.state), before=False)[0]
+        nowhere, never = jnp.zeros_like(lin.state), jnp.zeros((), bool)
+        return self.step_pull(memory, lin, never, noise, nowhere, past=False)[1]
 
-    def push_pull(
+    def step_pull(
         self,
         memory: dict[str, Pairs],
-        steps: Steps,
-        noise: Any,
+        lin: Lin,
+        reset: Bool[Array, ""],
+        noise: dict[str, Array],
         delta: Float[Array, " N"],
         *,
-        before: bool,
-    ) -> tuple[dict[str, Pairs], Grads]:
-        """One step: a walk over a segment of one."""
-        lins = walk.linearised(steps)
-        if before:  # (δH)·A of the old A, or nothing after a reset
-            delta = jnp.where(steps.resets[0], 0, steps.at(0).vjp(delta)[0])
+        past: bool,
+    ) -> tuple[Grads, dict[str, Pairs]]:
+        """One step: the merge of a segment of one."""
+        steps = one_step(lin, reset)
+        lins = segment_merge.linearised(steps)
+        if past:  # (δH)·A of the old A, or nothing after a reset
+            delta = jnp.where(reset, 0, lin.vjp(delta)[0])
         new, grads = {}, {}
         for name, old in memory.items():
-            signs, group = noise[name][0], lins.groups[name]
-            new[name], _, dA = walk.merge(
-                old, group, lins.H, steps.resets, signs, delta, rows=delta.size, start=before
+            new[name], _, dA = segment_merge.merge_segment(
+                old,
+                lins.groups[name],
+                lins.H,
+                steps.resets,
+                noise[name],
+                delta,
+                rows=delta.size,
+                start=past,
             )
-            grads[name] = Outer((old if before else new[name]).U, dA)
-        return new, grads
+            grads[name] = Outer((old if past else new[name]).U, dA)
+        return grads, new
 
     def pull(self, memory: dict[str, Pairs], delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`."""
         return {name: Outer(p.U, jnp.tensordot(delta, p.A, axes=1)) for name, p in memory.items()}
+
+    @property
+    def closed_form(self) -> bool:
+        """It is."""
+        return True
 
     def variance(self, memory: dict[str, Pairs], lin: Lin) -> Float[Array, ""]:
         """`S²/(k − 1) − Σ_mixed d²`, summed over the weights."""

@@ -2,18 +2,25 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell
-from kronline.lanes import looped
-from kronline.linearised.grads import Grads, Outer
-from kronline.linearised.jacobians import Group, Kronecker, Lin, StateJac, UnitM
+from kronline.lanes import lane_by_lane
+from kronline.linearised import (
+    Grads,
+    Kronecker,
+    Lin,
+    Outer,
+    StateJac,
+    Structure,
+    UnitM,
+    WeightJac,
+)
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Steps, Trace, safe_sqrt, safe_sqrt_ratio
+from kronline.traces.base import Stepwise, called, safe_sqrt, safe_sqrt_ratio
 from kronline.traces.kf import needs_linear_maps
 
 
@@ -24,8 +31,9 @@ class Reverse(NamedTuple):
     B: Array  # (N, r, m)
 
 
+@final
 @dataclass(frozen=True)
-class ReverseKF(Trace):
+class ReverseKF(Stepwise[dict[str, Reverse]]):
     """`G' = a ⊗ B` with `E[G'] = G`: O(n²) memory and O(n³) time a step. For linear cells.
 
     KF-RTRL shares ĥ between units, and needs no noise to write F as one product. Here the product
@@ -46,22 +54,27 @@ class ReverseKF(Trace):
     Reference: the unified framework of Marschall, Cho & Savin, JMLR 2020 ("Reverse KF-RTRL").
     """
 
-    def check(self, cell: Cell) -> None:
-        """Weights must be visible as linear maps."""
-        needs_linear_maps(cell)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """R-KF."""
+        return called("reverse_kf", window=window)
 
-    def init(self, size: int, params: Any) -> dict[str, Reverse]:
+    def check(self, structure: Structure) -> None:
+        """Weights must be visible as linear maps."""
+        needs_linear_maps(structure)
+
+    def init(self, structure: Structure) -> dict[str, Reverse]:
         """`0 ⊗ 0`."""
+        size = structure.size
         return {
             name: Reverse(
                 jnp.zeros(W.shape[2], W.dtype), jnp.zeros((size, W.shape[1], W.shape[0]), W.dtype)
             )
-            for name, W in params.items()
+            for name, W in structure.params.items()
         }
 
-    def draws(self, size: int, params: Any) -> Draws:
-        """The signs ν, one a unit of each weight matrix."""
-        return {name: Draw((W.shape[2],)) for name, W in params.items()}
+    def step_draws(self, structure: Structure) -> Draws:
+        """The signs ν, one per unit of each weight matrix."""
+        return {name: Draw((W.shape[2],)) for name, W in structure.params.items()}
 
     def step(
         self, memory: dict[str, Reverse], lin: Lin, noise: dict[str, Array]
@@ -70,24 +83,22 @@ class ReverseKF(Trace):
         nowhere = jnp.zeros_like(lin.state)
         return {k: new for k, (new, _) in _merged(memory, lin, noise, nowhere, False).items()}
 
-    def push_pull(
+    def step_pull(
         self,
         memory: dict[str, Reverse],
-        steps: Steps,
-        noise: Any,
+        lin: Lin,
+        reset: Bool[Array, ""],
+        noise: dict[str, Array],
         delta: Float[Array, " N"],
         *,
-        before: bool,
-    ) -> tuple[dict[str, Reverse], Grads]:
+        past: bool,
+    ) -> tuple[Grads, dict[str, Reverse]]:
         """One step; δ is multiplied with B where B is made."""
-        if (type(self).step, type(self).pull) != (ReverseKF.step, ReverseKF.pull):
-            return super().push_pull(memory, steps, noise, delta, before=before)
-        memory = self.reset(memory, steps.resets[0])
-        noise = {name: nu[0] for name, nu in noise.items()}
-        done = _merged(memory, steps.at(0), noise, delta, before)
+        memory = self.reset(memory, reset)
+        done = _merged(memory, lin, noise, delta, past)
         new = {name: pair for name, (pair, _) in done.items()}
-        a = memory if before else new
-        return new, {name: _factored(a[name].a, dB) for name, (_, dB) in done.items()}
+        a = memory if past else new
+        return {name: _factored(a[name].a, dB) for name, (_, dB) in done.items()}, new
 
     def pull(self, memory: dict[str, Reverse], delta: Float[Array, " N"]) -> Grads:
         """`a ⊗ (δ B)`."""
@@ -101,6 +112,11 @@ class ReverseKF(Trace):
         """`0 ⊗ B`, whatever B holds: the next step drops the term."""
         return {name: p._replace(a=jnp.where(flag, 0, p.a)) for name, p in memory.items()}
 
+    @property
+    def closed_form(self) -> bool:
+        """It is."""
+        return True
+
     def variance(self, memory: dict[str, Reverse], lin: Lin) -> Float[Array, ""]:
         """`(n−1)‖F‖² + 2√n ‖a‖‖HB‖‖F‖ + 2⟨a⊗HB, F⟩`, summed over the weights."""
         assert isinstance(lin, Kronecker)
@@ -113,7 +129,7 @@ class ReverseKF(Trace):
         return total
 
 
-def signed(g: Group, nu: Float[Array, " n"]) -> Float[Array, "N r m"]:
+def signed(g: WeightJac, nu: Float[Array, " n"]) -> Float[Array, "N r m"]:
     """`X(ν) = Σ_j ν_j M_j ⊗ ĥ`, for the weights that exist."""
     feats = g.feats[None, None, :] if g.mask is None else g.mask.T * g.feats[None, None, :]
     if isinstance(g.M, UnitM):  # unit j's slots are all that its weights touch
@@ -126,7 +142,7 @@ def signed(g: Group, nu: Float[Array, " n"]) -> Float[Array, "N r m"]:
     return jnp.einsum("skj,jki->ski", M * nu[None, None], feats)
 
 
-def _norm_F(g: Group) -> Float[Array, ""]:
+def _norm_F(g: WeightJac) -> Float[Array, ""]:
     """`‖F‖`, which is `√E‖X(ν)‖²`."""
     if g.mask is None:
         return jnp.sqrt(jnp.sum(g.feats**2) * g.M.norm2())
@@ -149,7 +165,7 @@ def _merged(
     before: bool,
 ) -> dict[str, tuple[Reverse, Array]]:
     assert isinstance(lin, Kronecker)
-    run = looped(partial(_merge, before=before))
+    run = lane_by_lane(partial(_merge, before=before))
     return {
         name: run(memory[name], group, lin.H, noise[name], delta)
         for name, group in lin.groups.items()
@@ -158,7 +174,7 @@ def _merged(
 
 def _merge(
     pair: Reverse,
-    group: Group,
+    group: WeightJac,
     H: StateJac,
     nu: Float[Array, " n"],
     delta: Float[Array, " N"],

@@ -1,21 +1,22 @@
 """RFLO (Murray, 2019): only what a unit remembers by itself."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, final
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from kronline.cells.base import Cell, UnitCell
-from kronline.linearised.grads import Grads
-from kronline.linearised.jacobians import Lin
+from kronline.linearised import Grads, Lin, Structure
 from kronline.noise import Noise
-from kronline.traces import own
-from kronline.traces.base import Steps, Trace
+from kronline.traces import own_unit
+from kronline.traces.base import Stepwise, called
+
+E = dict[str, own_unit.Own]
 
 
+@final
 @dataclass(frozen=True)
-class RFLO(Trace):
+class RFLO(Stepwise[E]):
     """`e ← E e + D ĥ`: biased, without what flows through recurrent weights. Unit-wise cells.
 
     E is how a unit's old slots move its new ones directly, not through W: 1−α for a leaky unit, the
@@ -28,51 +29,52 @@ class RFLO(Trace):
     through random weights; here δ is the loss's own.
     """
 
-    def check(self, cell: Cell) -> None:
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """RFLO."""
+        return called("rflo", window=window)
+
+    def check(self, structure: Structure) -> None:
         """Units must be visible."""
-        if not isinstance(cell, UnitCell):
+        if structure.slots is None:
             raise TypeError(
                 "rflo follows each unit's own memory and needs a unit-wise cell (a UnitCell), got "
-                f"{type(cell).__name__}; use snap, kf_rtrl, uoro or tbptt"
+                f"{structure.cell}; use snap, kf_rtrl, uoro or tbptt"
             )
 
-    def ignores(self, cell: Cell) -> str:
+    def ignores(self, structure: Structure) -> str:
         """Every path but the direct one."""
         return "all that flows through recurrent weights"
 
-    def init(self, size: int, params: Any) -> dict[str, own.Own]:
+    def init(self, structure: Structure) -> E:
         """e = 0."""
-        W = params["W"]
-        return {"W": jnp.zeros((size // W.shape[-1], *W.shape), W.dtype)}
+        W = structure.params["W"]
+        return {"W": jnp.zeros((structure.slots or 1, *W.shape), W.dtype)}
 
-    def step(self, memory: dict[str, own.Own], lin: Lin, noise: Noise) -> dict[str, own.Own]:
+    def step(self, memory: E, lin: Lin, noise: Noise) -> E:
         """`e ← E e + D ĥ`."""
-        return {"W": own.step(memory["W"], _direct(lin))}
+        return {"W": own_unit.step(memory["W"], _direct(lin))}
 
-    def push_pull(
+    def step_pull(
         self,
-        memory: dict[str, own.Own],
-        steps: Steps,
+        memory: E,
+        lin: Lin,
+        reset: Bool[Array, ""],
         noise: Noise,
         delta: Float[Array, " N"],
         *,
-        before: bool,
-    ) -> tuple[dict[str, own.Own], Grads]:
+        past: bool,
+    ) -> tuple[Grads, E]:
         """One step; δ is multiplied with e where e is made."""
-        if (type(self).step, type(self).pull) != (RFLO.step, RFLO.pull):
-            return super().push_pull(memory, steps, noise, delta, before=before)
-        lin = steps.at(0)
-        delta = lin.vjp(delta)[0] if before else delta
-        move = _direct(lin)
-        e, read = own.step_pull(memory["W"], move, steps.resets[0], delta, before=before)
-        return {"W": e}, {"W": read}
+        delta = lin.vjp(delta)[0] if past else delta
+        e, read = own_unit.step_pull(memory["W"], _direct(lin), reset, delta, before=past)
+        return {"W": read}, {"W": e}
 
-    def pull(self, memory: dict[str, own.Own], delta: Float[Array, " N"]) -> Grads:
+    def pull(self, memory: E, delta: Float[Array, " N"]) -> Grads:
         """`δ·e`."""
-        return {"W": own.pull(memory["W"], delta)}
+        return {"W": own_unit.pull(memory["W"], delta)}
 
 
-def _direct(lin: Lin) -> own.Move:
+def _direct(lin: Lin) -> own_unit.Move:
     """A unit's own memory, without W."""
-    feats, H = own.unit_wise(lin)
-    return own.Move(feats, H.D, H.E)
+    feats, H = own_unit.unit_wise(lin)
+    return own_unit.Move(feats, H.D, H.E)

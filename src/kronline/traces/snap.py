@@ -1,21 +1,19 @@
 """SnAp-n (Menick et al., 2020): of G, the entries that a weight reaches within n steps."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from kronline.cells.base import Cell, LinearCell, UnitCell
 from kronline.errors import whole_numbers
-from kronline.lanes import looped
-from kronline.linearised.grads import Grads
-from kronline.linearised.jacobians import Group, Kronecker, Lin, StateJac, UnitH
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Grads, Kronecker, Lin, StateJac, Structure, WeightJac
 from kronline.noise import Noise
-from kronline.traces import own
-from kronline.traces.base import Steps, Trace
-from kronline.traces.reached import reached
+from kronline.traces import own_unit
+from kronline.traces.base import Stepwise, called
+from kronline.traces.reach import reached
 
 
 class Slots(NamedTuple):
@@ -36,8 +34,9 @@ class Kept(NamedTuple):
 Some = Slots | Kept | Float[Array, "N m r n"]  # the last: all of G
 
 
+@final
 @dataclass(frozen=True)
-class SnAp(Trace):
+class SnAp(Stepwise[dict[str, Some]]):
     """`G ← mask ∘ (H G + F)`: biased, without states that a weight does not reach within n steps.
 
     The mask is structural: an entry of G stays if the weight can move that entry of the state
@@ -64,34 +63,31 @@ class SnAp(Trace):
     def __post_init__(self) -> None:
         whole_numbers(self, "order")
 
-    def check(self, cell: Cell) -> None:
-        """Weights must be visible as linear maps."""
-        if not isinstance(cell, LinearCell):
-            raise TypeError(
-                "snap keeps what a weight reaches, and needs a cell whose weights enter as "
-                f"z = feats @ W (a UnitCell or another LinearCell), got {type(cell).__name__}, "
-                "whose step is opaque; use uoro, rtrl or tbptt, which take any cell"
-            )
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """SnAp-n."""
+        return called("snap", self.order, window=window)
 
-    def ignores(self, cell: Cell) -> str:
+    def check(self, structure: Structure) -> None:
+        """Weights must be visible as linear maps."""
+        structure.needs_linear_maps(
+            "snap keeps what a weight reaches, and needs",
+            "uoro, rtrl or tbptt, which take any cell",
+        )
+
+    def ignores(self, structure: Structure) -> str:
         """What needs more than n steps to get there, if anything does."""
-        assert isinstance(cell, LinearCell)
-        now, later = (reached(cell, order) for order in (self.order, self.order + 1))
+        now, later = (reached(structure, order) for order in (self.order, self.order + 1))
         if all(np.array_equal(now[name], later[name]) for name in now):
             return ""
         steps = "one step" if self.order == 1 else f"{self.order} steps"
         return f"states that a weight does not reach within {steps}"
 
-    def init(self, size: int, params: Any) -> dict[str, Some]:
-        """What is kept depends on more than sizes."""
-        raise TypeError("SnAp starts from a cell: use begin(cell, params)")
-
-    def begin(self, cell: Cell, params: Any) -> dict[str, Some]:
+    def init(self, structure: Structure) -> dict[str, Some]:
         """G = 0, for the entries that are kept."""
-        assert isinstance(cell, LinearCell)
-        kept = reached(cell, self.order)
-        if isinstance(cell, UnitCell) and self.order == 1:
-            W, q, n = params["W"], len(cell.slots), cell.hidden
+        kept, params = reached(structure, self.order), structure.params
+        if (q := structure.slots) is not None and self.order == 1:
+            W = params["W"]
+            n = W.shape[-1]
             keep = np.einsum("ajkj->ak", kept["W"].reshape(q, n, -1, n))  # for booleans: any
             return {"W": Slots(jnp.zeros((q, *W.shape), W.dtype), jnp.asarray(keep))}
         return {name: _start(kept[name], W) for name, W in params.items()}
@@ -103,32 +99,32 @@ class SnAp(Trace):
         for name, group in lin.groups.items():
             match memory[name]:
                 case Slots(e, _) as slots:
-                    out[name] = slots._replace(e=own.step(e, _own_unit(slots, lin)))
+                    out[name] = slots._replace(e=own_unit.step(e, _own_unit(slots, lin)))
                 case Kept(G, at, keep):
-                    G, _ = looped(_kept_step)(G, at, keep, group, lin.H)
+                    G, _ = lane_by_lane(_kept_step)(G, at, keep, group, lin.H)
                     out[name] = Kept(G, at, keep)
                 case G:
-                    out[name], _ = looped(_full_step)(G, group, lin.H)
+                    out[name], _ = lane_by_lane(_full_step)(G, group, lin.H)
         return out
 
-    def push_pull(
+    def step_pull(
         self,
         memory: dict[str, Some],
-        steps: Steps,
+        lin: Lin,
+        reset: Bool[Array, ""],
         noise: Noise,
         delta: Float[Array, " N"],
         *,
-        before: bool,
-    ) -> tuple[dict[str, Some], Grads]:
+        past: bool,
+    ) -> tuple[Grads, dict[str, Some]]:
         """One step; where one pass is enough, δ is multiplied with e where e is made."""
-        slots, usual = memory.get("W"), (SnAp.step, SnAp.pull)
-        if not isinstance(slots, Slots) or (type(self).step, type(self).pull) != usual:
-            return super().push_pull(memory, steps, noise, delta, before=before)
-        lin = steps.at(0)
-        delta = lin.vjp(delta)[0] if before else delta
+        slots = memory.get("W")
+        if not isinstance(slots, Slots):
+            return super().step_pull(memory, lin, reset, noise, delta, past=past)
+        delta = lin.vjp(delta)[0] if past else delta
         move = _own_unit(slots, lin)
-        e, read = own.step_pull(slots.e, move, steps.resets[0], delta, before=before)
-        return {"W": slots._replace(e=e)}, {"W": read}
+        e, read = own_unit.step_pull(slots.e, move, reset, delta, before=past)
+        return {"W": read}, {"W": slots._replace(e=e)}
 
     def pull(self, memory: dict[str, Some], delta: Float[Array, " N"]) -> Grads:
         """`δ·G`."""
@@ -136,7 +132,7 @@ class SnAp(Trace):
         def read(m: Some) -> Grads:
             match m:
                 case Slots(e, _):
-                    return own.pull(e, delta)
+                    return own_unit.pull(e, delta)
                 case Kept(G, at, _):
                     return jnp.einsum("jp,jpkm->mkj", delta[at], G)
             return jnp.tensordot(delta, m, axes=1)
@@ -169,22 +165,22 @@ def _start(kept: np.ndarray, W: Array) -> Some:
     return Kept(jnp.zeros((n, p, r, m), W.dtype), jnp.asarray(at, jnp.int32), jnp.asarray(keep))
 
 
-def _own_unit(slots: Slots, lin: Lin) -> own.Move:
+def _own_unit(slots: Slots, lin: Lin) -> own_unit.Move:
     """`H_jj`: how a unit's slots move its own, by E and by the unit's weights from itself."""
-    feats, H = own.unit_wise(lin)
-    return own.Move(feats, H.D, H.own(), slots.keep if len(H.D) > 1 else None)
+    feats, H = own_unit.unit_wise(lin)
+    return own_unit.Move(feats, H.D, H.own_units(), slots.keep if len(H.D) > 1 else None)
 
 
 def _kept_step(
     G: Float[Array, "n p r m"],
     at: Int[Array, "n p"],
     keep: Bool[Array, "n p r"],
-    group: Group,
+    group: WeightJac,
     H: StateJac,
 ) -> tuple[Float[Array, "n p r m"], tuple[()]]:
     """`G ← mask ∘ (H G + F)`, for the kept entries of each column."""
     n, p, r, m = G.shape
-    block = entries(H, at[:, :, None], at[:, None, :])  # (n, p, p)
+    block = H.entries(at[:, :, None], at[:, None, :])  # (n, p, p)
     HG = jnp.matmul(block, G.reshape(n, p, r * m)).reshape(G.shape)
     M = group.M.dense()[at, :, jnp.arange(n)[:, None]]  # (n, p, r)
     new = HG + M[..., None] * group.feats[None, None, None]
@@ -192,19 +188,7 @@ def _kept_step(
 
 
 def _full_step(
-    G: Float[Array, "N m r n"], group: Group, H: StateJac
+    G: Float[Array, "N m r n"], group: WeightJac, H: StateJac
 ) -> tuple[Float[Array, "N m r n"], tuple[()]]:
     """`G ← H G + F`."""
     return H.mm(G) + group.times(group.M.dense()), ()
-
-
-def entries(H: StateJac, to: Int[Array, "n p 1"], of: Int[Array, "n 1 p"]) -> Float[Array, "n p p"]:
-    """Some entries `H[to, of]`, without writing all of a unit-wise H out."""
-    if not isinstance(H, UnitH):
-        return H.dense()[to, of]
-    n = H.D.shape[-1]
-    (a, i), (b, j) = divmod(to, n), divmod(of, n)
-    place = np.array([H.reads.index(s) if s in H.reads else -1 for s in range(H.D.shape[0])])
-    read = jnp.asarray(place)[b]  # of the slot among those that are read
-    direct = jnp.where(i == j, H.E[a, b, i], 0)
-    return jnp.where(read < 0, direct, H._read()[read, j, a, i])

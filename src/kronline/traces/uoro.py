@@ -2,19 +2,18 @@
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Literal, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kronline.errors import whole_numbers
-from kronline.lanes import looped
-from kronline.linearised.grads import Grads, Weighted
-from kronline.linearised.jacobians import Kronecker, Lin
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Grads, Kronecker, Lin, Structure, Weighted
 from kronline.noise import Draw, Draws
 from kronline.traces import uoro_block
-from kronline.traces.base import Steps, Trace, safe_sqrt
+from kronline.traces.base import Steps, Stepwise, called, one_step, safe_sqrt
 from kronline.traces.uoro_block import CACHED, factors, norms
 
 ENUMERATED = 8  # units of state up to which E‖νF‖ is a mean over all signs
@@ -27,8 +26,9 @@ class RankOne(NamedTuple):
     theta: Any  # the parameters' shapes, (copies, ...)
 
 
+@final
 @dataclass(frozen=True)
-class UORO(Trace):
+class UORO(Stepwise[RankOne]):
     """`G' = s̃ θ̃ᵀ` with `E[G'] = G`: O(|θ|) memory and time a step and copy. For any cell.
 
         s̃ ← ρ0 H s̃ + ρ1 ν,   θ̃ ← θ̃/ρ0 + νF/ρ1,   ρ0² = ‖θ̃‖/‖H s̃‖,   ρ1² = ‖νF‖/‖ν‖
@@ -43,26 +43,30 @@ class UORO(Trace):
     """
 
     copies: int = 1
-    block: ClassVar[int] = 64  # two passes over θ̃, instead of two a step
 
     def __post_init__(self) -> None:
         whole_numbers(self, "copies")
 
-    def init(self, size: int, params: Any) -> RankOne:
-        """`0 0ᵀ`: exact, no noise."""
-        dtype = jax.tree.leaves(params)[0].dtype
-        theta = jax.tree.map(lambda p: jnp.zeros((self.copies, *p.shape), p.dtype), params)
-        return RankOne(jnp.zeros((self.copies, size), dtype), theta)
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """UORO, or UORO-AVG."""
+        return called("uoro", copies=self.copies if self.copies > 1 else None, window=window)
 
-    def draws(self, size: int, params: Any) -> Draws:
+    def init(self, structure: Structure) -> RankOne:
+        """`0 0ᵀ`: exact, no noise."""
+        k, params = self.copies, structure.params
+        dtype = jax.tree.leaves(params)[0].dtype
+        theta = jax.tree.map(lambda p: jnp.zeros((k, *p.shape), p.dtype), params)
+        return RankOne(jnp.zeros((k, structure.size), dtype), theta)
+
+    def step_draws(self, structure: Structure) -> Draws:
         """The signs ν, for every copy its own."""
-        return Draw((self.copies, size))
+        return Draw((self.copies, structure.size))
 
     def step(self, memory: RankOne, lin: Lin, noise: Float[Array, "copies N"]) -> RankOne:
         """`s̃ θ̃ᵀ ← (H s̃) θ̃ᵀ + ν (νF)`, merged into one rank, unbiased over ν, for each copy."""
         s = jax.vmap(lin.jvp)(memory.s)
         g = jax.vmap(lambda nu: pulled_F(lin, nu))(noise)
-        merged = looped(jax.vmap(merge), CACHED)(memory.theta, g, norms(s), norms(noise))
+        merged = lane_by_lane(jax.vmap(merge_copy), CACHED)(memory.theta, g, norms(s), norms(noise))
         theta, (rho0, rho1) = merged
         return RankOne(rho0[:, None] * s + rho1[:, None] * noise, theta)  # s̃ ← ρ0 H s̃ + ρ1 ν
 
@@ -71,17 +75,34 @@ class UORO(Trace):
         weights = memory.s @ delta / self.copies
         return jax.tree.map(lambda t: Weighted(weights, t), memory.theta)
 
-    def push(self, memory: RankOne, steps: Steps, noise: Float[Array, "k copies N"]) -> RankOne:
+    def step_pull(
+        self,
+        memory: RankOne,
+        lin: Lin,
+        reset: Bool[Array, ""],
+        noise: Float[Array, "copies N"],
+        delta: Float[Array, " N"],
+        *,
+        past: bool,
+    ) -> tuple[Grads, RankOne]:
+        """One step; in the way of a block where not even one copy fits the cache."""
+        new = self.pushed(memory, one_step(lin, reset), noise[None])
+        if past:
+            return self.pull(self.reset(memory, reset), lin.vjp(delta)[0]), new
+        return self.pull(new, delta), new
+
+    def pushed(self, memory: RankOne, steps: Steps, noise: Float[Array, "k copies N"]) -> RankOne:
         """Over the k steps of a segment, with two passes over θ̃ in all, where the cell allows."""
         # a single step is better taken copy by copy where not even one copy fits the cache
         each = uoro_block.size(memory.theta) / self.copies if self.copies > 1 else 0
-        if (
-            (steps.length == 1 and each <= CACHED)
-            or type(self).step != UORO.step
-            or not uoro_block.can(steps.at(0))
-        ):
-            return super().push(memory, steps, noise)
+        if (steps.length == 1 and each <= CACHED) or not uoro_block.can(steps.at(0)):
+            return super().pushed(memory, steps, noise)
         return RankOne(*uoro_block.push(memory.s, memory.theta, steps, noise))
+
+    @property
+    def closed_form(self) -> bool:
+        """It is."""
+        return True
 
     def variance(self, memory: RankOne, lin: Lin) -> Float[Array, ""]:
         """The formula above."""
@@ -130,7 +151,7 @@ def pulled_F(lin: Lin, nu: Float[Array, " N"]) -> Any:
     return lin.times_F(nu)
 
 
-def merge(
+def merge_copy(
     theta: Any, g: Any, norm_s: Float[Array, ""], norm_nu: Float[Array, ""]
 ) -> tuple[Any, tuple[Array, Array]]:
     """All that needs a pass over θ̃: the new θ̃, and the factors of H s̃ and ν. One copy."""

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.lanes import looped
-from kronline.linearised.jacobians import Kronecker, Lin, UnitH
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Kronecker, Lin, UnitH
 from kronline.traces.base import Steps, safe_sqrt_ratio
 
 CACHED = 1 << 19  # bytes of θ̃ that are worked on at once
@@ -140,7 +140,7 @@ def _pass(copy: Any, theta: Any, axes: tuple[Any, ...]) -> Any:
     """`copy(own, ...)` of one copy -> the same of all copies of a lane."""
     if size(theta) <= CACHED:
         return jax.vmap(copy, axes)
-    return looped(jax.vmap(looped(copy), axes))
+    return lane_by_lane(jax.vmap(lane_by_lane(copy), axes))
 
 
 def size(theta: Any) -> int:

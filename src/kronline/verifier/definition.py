@@ -27,9 +27,18 @@ Past = Callable[[Any, Any, Any], Any]  # (G, s, x) -> G after the step
 
 
 def biased(
-    cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False, steps: int = 5
+    cell: Cell,
+    estimator: Estimator,
+    name: str,
+    *,
+    symbols: bool = False,
+    steps: int = 5,
+    of: Estimator | None = None,
 ) -> list[Check]:
-    """Equal to its definition, where that is known here; and not equal to the exact gradient."""
+    """Equal to its definition, where that is known here; and not equal to the exact gradient.
+
+    `of`: whose definition that is; by default the estimator's own.
+    """
     problem = Problem(cell, whole_segments(steps, estimator), symbols)
     learner = problem.learner(estimator)
     state = problem.start(learner)
@@ -38,7 +47,7 @@ def biased(
     state = state._replace(params=state.params._replace(estimator=own))
     got = learner.gradients(state, **problem.data)[1]
     checks = []
-    if (want := defined(problem, estimator, state.params)) is not None:
+    if (want := defined(problem, of or estimator, state.params)) is not None:
         parts = [(g, w) for g, w in zip(got, want, strict=True) if jax.tree.leaves(g)]
         error = max(relative(flat(g, 1), flat(w, 1)) for g, w in parts)
         checks += [

@@ -1,5 +1,6 @@
 """Proofs by enumeration: every noise pattern is tried, so that means and variances are exact."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any, Literal
 
@@ -13,8 +14,8 @@ from kronline.estimators.base import Estimator, Model
 from kronline.estimators.online import Online
 from kronline.estimators.rolling import Rolling
 from kronline.learner import Learner
-from kronline.noise import count, patterns, repeat
-from kronline.traces import Tail, Trace
+from kronline.noise import count, for_lanes, patterns, repeat
+from kronline.traces import KFTBPTT, Trace, one_step
 from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import AtLeast, Check
 
@@ -106,7 +107,7 @@ def _says(estimator: Estimator, steps: int) -> str:
 def tail(estimator: Estimator) -> float | Literal["auto"]:
     """The weight of what lies before a segment: 1, unless a `kf_tbptt` was told otherwise."""
     trace = estimator.trace if isinstance(estimator, Online) else None
-    return trace.tail if isinstance(trace, Tail) else 1.0
+    return trace.tail if isinstance(trace, KFTBPTT) else 1.0
 
 
 def _all(learner: Learner, steps: int, lanes: int = 1) -> tuple[Any, np.ndarray]:
@@ -133,13 +134,14 @@ def trace(
     All patterns of some steps from the start, with a reset; and of some steps after many others,
     when a trace is as full as it gets. `least`: how many steps these must be.
     """
-    size = cell.size
-    a_step = count(tr.draws(size, Problem(cell, 1).params.cell))
+    size, structure = cell.size, cell.structure(Problem(cell, 1).params.cell)
+    draws = tr.draws(structure, 1)
+    a_step = count(draws)
     steps = _most(lambda t: a_step**t, least, 5)
     blocks = 1 + -(-FULL // steps)
     problem = Problem(cell, steps * blocks, symbols)
     params = problem.params.cell
-    one, probs = patterns(tr.draws(size, params), AT_MOST)
+    one, probs = patterns(draws, AT_MOST)
     digits = np.array(list(product(range(len(probs)), repeat=steps)))
     weights = np.prod(probs[digits], axis=1)
 
@@ -148,16 +150,17 @@ def trace(
             memory, s = carry
             digit, x, flag = now
             memory, s = tr.reset(memory, flag), jnp.where(flag, jnp.zeros_like(s), s)
-            lin = cell.linearise(params, s, x)
+            lin, nowhere = cell.linearise(params, s, x), jnp.zeros_like(s)
             HG = jax.vmap(lin.jvp, in_axes=1, out_axes=1)(dense(tr, memory, size))
-            added = tr.variance(memory, lin)  # None: no formula, and no array comes out
-            memory = tr.step(memory, lin, jax.tree.map(lambda a: jnp.asarray(a)[digit], one))
+            added = tr.variance(memory, lin) if tr.closed_form else None
+            noise = jax.tree.map(lambda a: jnp.asarray(a)[digit], one)
+            memory = tr.segment(memory, one_step(lin, flag), noise, nowhere, "end")[1]
             return (memory, lin.state), (dense(tr, memory, size), HG, added)
 
         return jax.lax.scan(step, start, (digits, x, resets))
 
     enumerated = jax.jit(jax.vmap(run, in_axes=(None, 0, None, None)))
-    start = (tr.init(size, params), jnp.zeros(size))
+    start = (tr.init(structure), jnp.zeros(size))
     found = []
     for b in range(blocks):
         here = (problem.data[key][b * steps : (b + 1) * steps, 0] for key in ("x", "reset"))
@@ -169,7 +172,7 @@ def trace(
 
     want = flat(problem.jacobians(), 2).reshape(steps * blocks, -1)[:steps]
     exists = np.tile(flat(cell.project(jax.tree.map(jnp.ones_like, params)), 0), size)
-    zero = float(jnp.linalg.norm(dense(tr, tr.init(size, params), size)))
+    zero = float(jnp.linalg.norm(dense(tr, tr.init(structure), size)))
     mean = np.tensordot(weights, found[0][0], axes=1)
     checks = [
         Check("the trace starts from zero", name, estimator, zero, 0.0),
@@ -179,11 +182,11 @@ def trace(
     if formula is None:
         return checks
     noisy = [_compared(G, HG, np.asarray(f), probs, weights) for G, HG, f in found]
-    one_step, over_time, noise = (float(np.max(v)) for v in zip(*noisy, strict=True))
+    single, over_time, noise = (float(np.max(v)) for v in zip(*noisy, strict=True))
     nil = f" (both below {LITTLE:g} ‖G‖²)" if noise <= LITTLE else ""
     return [
         *checks,
-        Check(f"one step's variance = closed form{nil}", name, estimator, one_step, CLOSED_FORM),
+        Check(f"one step's variance = closed form{nil}", name, estimator, single, CLOSED_FORM),
         Check(f"Var_t = Var[H G'] + E[added]{nil}", name, estimator, over_time, CLOSED_FORM),
     ]
 
@@ -226,14 +229,19 @@ def _variance(a: np.ndarray, probs: np.ndarray, axis: int) -> Any:
     return np.tensordot(probs, (centred**2).sum(-1), axes=(0, axis))
 
 
-def independent(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
-    """Noise from a key: what two lanes draw at the same place is uncorrelated."""
+def independent(
+    cell: Cell, estimator: Estimator, name: str, draw: Callable[..., Any] = for_lanes
+) -> list[Check]:
+    """Noise from a key: what two lanes draw at the same place is uncorrelated.
+
+    `draw`: how the noise of all lanes comes from a key, as the learner does it.
+    """
     keys = jax.random.split(jax.random.key(1), 4096)
     k = estimator.span or 2
     params = Problem(cell, k).params
 
     def drawn(key: Any) -> Any:
-        return estimator.noise(key, Model(cell, READOUT), params, k, 2, jnp.float64)
+        return draw(key, estimator.draws(Model(cell, READOUT), params, k), 2, jnp.float64)
 
     noise = flat(jax.jit(jax.vmap(drawn))(keys), 2)  # (keys, lanes, draws)
     centred = noise - noise.mean(0)

@@ -12,7 +12,7 @@ import optax
 from kronline.cells.base import Cell
 from kronline.estimators.base import Estimator, Model, Params
 from kronline.learner import Learner, State
-from kronline.linearised.grads import written_out
+from kronline.linearised.gradients import written_out
 from kronline.readout import softmax
 from kronline.traces import Trace
 

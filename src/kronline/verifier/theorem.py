@@ -13,15 +13,15 @@ import numpy as np
 
 from kronline.cells import RHN, Normal, gate_bias
 from kronline.cells.base import Cell
-from kronline.linearised.jacobians import Kronecker
+from kronline.linearised import Kronecker
 from kronline.noise import repeat, sample
-from kronline.traces import KF, UORO, Exact, Trace
+from kronline.traces import KF, UORO, Exact, Stepwise
 from kronline.verifier.problem import dense
 from kronline.verifier.report import Check
 
 
 def variances(
-    trace: Trace,
+    trace: Stepwise[Any],
     cell: Cell,
     steps: int,
     lanes: int,
@@ -37,8 +37,9 @@ def variances(
     """
     k_params, k_x, k_noise = jax.random.split(jax.random.key(seed), 3)
     params = cell.init(k_params, jnp.float64)
+    structure = cell.structure(params)
     symbols = jax.random.randint(k_x, (steps // every, every), 0, cell.inputs)
-    draws = repeat(trace.draws(cell.size, params), steps // every, every, lanes)
+    draws = repeat(trace.step_draws(structure), steps // every, every, lanes)
     noise = sample(k_noise, draws, jnp.float64)
 
     def step(carry: Any, now: Any) -> Any:
@@ -58,9 +59,9 @@ def variances(
         error = jax.lax.map(lambda m: jnp.sum((dense(trace, m, cell.size) - want) ** 2), memories)
         return carry, error.mean()
 
-    empty = trace.init(cell.size, params)
+    empty = trace.init(structure)
     memories = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), empty)
-    start = (jnp.zeros(cell.size), Exact().init(cell.size, params), memories)
+    start = (jnp.zeros(cell.size), Exact().init(structure), memories)
     return np.asarray(
         jax.jit(lambda c, d: jax.lax.scan(measured, c, d)[1])(start, (symbols, noise))
     )
@@ -80,7 +81,7 @@ def stops_growing(norm: float = 0.9, steps: int = 160) -> float:
 def exponent(sizes: tuple[int, ...] = (8, 16, 32, 64), steps: int = 15, lanes: int = 48) -> float:
     """The fitted exponent of Var(UORO)/Var(KF) in n, over untrained RHNs."""
 
-    def last(trace: Trace, n: int) -> float:
+    def last(trace: Stepwise[Any], n: int) -> float:
         return float(variances(trace, RHN(n, 4), steps, lanes, every=steps)[-1])
 
     ratios = [last(UORO(), n) / last(KF(), n) for n in sizes]

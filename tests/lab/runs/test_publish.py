@@ -20,10 +20,12 @@ def run(tmp_path_factory):
 
 
 def test_what_is_published_says_what_the_run_says(run, tmp_path, capsys):
-    assert code("publish", str(run), "--out", str(tmp_path), "--points", "5", "--json") == 0
+    out = tmp_path / "new" / "mine"
+    assert code("publish", str(run), "--out", str(out), "--points", "5", "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    whole, thin = folder.read(run), folder.read(tmp_path / "small")
+    whole, thin = folder.read(run), folder.read(f"{out}.runs:small")
     assert told["runs"] == [str(thin.path)] and told["bytes"] < 10_000
+    assert told["bytes"] == out.with_name("mine.runs").stat().st_size
     for name in ("T", "right_trained", "solved", "step"):
         assert groups.number(thin, name) == groups.number(whole, name)
     assert 5 <= len(thin.metrics) <= 7 < len(whole.metrics)
@@ -32,8 +34,9 @@ def test_what_is_published_says_what_the_run_says(run, tmp_path, capsys):
         groups.number(thin, "seconds"), groups.number(whole, "seconds"), atol=0.05
     )
     assert (thin.config, thin.about, thin.state) == (whole.config, whole.about, "finished")
-    assert not (thin.path / "checkpoints").exists()
+    assert thin.name == "small" and [f.name for f in out.parent.iterdir()] == ["mine.runs"]
     assert code("report", str(tmp_path), "--out", str(tmp_path / "page.html")) == 0
+    assert code("plot", f"{out}.runs:sm*", "--out", str(tmp_path / "plot.png")) == 0
 
 
 def test_no_folder_of_this_machine_is_named(run, tmp_path):
@@ -50,26 +53,30 @@ def test_no_folder_of_this_machine_is_named(run, tmp_path):
         whole.metrics,
         whole.timing,
     )
-    place = publish.write(text, tmp_path / "out", 10)
-    assert (place / folder.CONFIG).read_text() == 'data = "ptb"\nrun = "net"\n'
+    assert publish.files(text, 10)[folder.CONFIG] == 'data = "ptb"\nrun = "net"\n'
 
 
 def test_another_run_of_the_same_name_is_not_replaced(run, tmp_path, capsys):
-    out = tmp_path / "out"
+    out = tmp_path / "out.runs"
     other = tmp_path / "small"
     shutil.copytree(run, other)
     config = (other / folder.CONFIG).read_text()
     (other / folder.CONFIG).write_text(config.replace("seed = 0", "seed = 1"))
     assert code("publish", str(run), "--out", str(out)) == 0
-    before = (out / "small" / folder.CONFIG).read_bytes()
+    before = out.read_bytes()
     capsys.readouterr()
     assert code("publish", str(other), "--out", str(out)) == 2
     assert "holds another run" in capsys.readouterr().err
-    assert (out / "small" / folder.CONFIG).read_bytes() == before
+    assert out.read_bytes() == before
     longer = config.replace("steps = 400", "steps = 800")
     assert longer != config
     (other / folder.CONFIG).write_text(longer)
     assert code("publish", str(other), "--out", str(out)) == 0  # the same run, gone on
+    assert folder.read(f"{out}:small").config["steps"] == 800
+    shutil.copytree(run, tmp_path / "runs" / "second")
+    assert code("publish", str(tmp_path / "runs"), "--out", str(out)) == 0  # beside the first
+    assert [r.name for r in folder.find([out])] == ["second", "small"]
+    assert folder.read(f"{out}:small").config["steps"] == 800
 
 
 def test_wrong_input_is_explained(run, tmp_path, capsys):
@@ -78,22 +85,38 @@ def test_wrong_input_is_explained(run, tmp_path, capsys):
     assert code("publish", str(run), "--points", "1") == 2
     assert "needed points >= 2, got 1" in capsys.readouterr().err
     folder.set_status(run, "stopped", step=20)
-    assert code("publish", str(run), "--out", str(tmp_path)) == 2
+    out = tmp_path / "out.runs"
+    assert code("publish", str(run), "--out", str(out)) == 2
     assert "these have not: small (stopped)" in capsys.readouterr().err
-    assert code("publish", str(run), "--out", str(tmp_path), "--unfinished") == 0
-    assert folder.read(tmp_path / "small").state == "stopped"
-    for steps in ([], ["--steps", "900"]):  # it has no checkpoints, and keeps what it measured
-        before = (tmp_path / "small" / "metrics.jsonl").read_bytes()
-        assert code("resume", str(tmp_path / "small"), *steps) == 2
-        assert "has no checkpoints" in capsys.readouterr().err
-        assert (tmp_path / "small" / "metrics.jsonl").read_bytes() == before
+    assert code("publish", str(run), "--out", str(out), "--unfinished") == 0
+    assert folder.read(f"{out}:small").state == "stopped"
     folder.set_status(run, "running", step=20)  # by a process that is no more
-    assert code("publish", str(run), "--out", str(tmp_path), "--unfinished") == 0
-    assert code("publish", str(run), "--out", str(run.parent), "--unfinished") == 2
+    assert code("publish", str(run), "--out", str(out), "--unfinished") == 0
+    assert code("publish", str(out), "--out", str(out), "--unfinished") == 2
     assert "would be thinned itself" in capsys.readouterr().err
+    assert code("publish", str(run), "--out", str(run.parent), "--unfinished") == 2
+    assert "needed the name of a file, got the folder" in capsys.readouterr().err
     shutil.copytree(run, tmp_path / "other" / "small")
     assert code("publish", str(run), str(tmp_path / "other"), "--unfinished") == 2
     assert "several are called small" in capsys.readouterr().err
+
+
+def test_what_is_published_does_not_go_on(run, tmp_path, capsys):
+    whole = tmp_path / "small"
+    shutil.copytree(run, whole)
+    for state in ("stopped", "finished"):
+        folder.set_status(whole, state, step=20)
+        out = tmp_path / f"{state}.runs"
+        assert code("publish", str(whole), "--out", str(out), "--unfinished") == 0
+        assert code("publish", "--unpack", str(out), "--out", str(tmp_path / state)) == 0
+        apart = [tmp_path / state / "small"] if state == "stopped" else []  # else it is finished
+        capsys.readouterr()
+        for place in (f"{out}:small", *apart):
+            before = folder.read(place)
+            for steps in ([], ["--steps", "900"]):
+                assert code("resume", str(place), *steps) == 2
+                assert "has no checkpoints" in capsys.readouterr().err
+                assert folder.read(place) == before
 
 
 def test_a_variance_run_is_published_whole(tmp_path):
@@ -101,6 +124,6 @@ def test_a_variance_run_is_published_whole(tmp_path):
     what = ["--experiment", "units", "--estimators", "uoro", "--out", str(tmp_path / "noise")]
     assert code("variance", *what, *size) == 0
     assert code("publish", str(tmp_path / "noise"), "--out", str(tmp_path / "out")) == 0
-    whole, thin = folder.read(tmp_path / "noise"), folder.read(tmp_path / "out" / "noise")
+    whole, thin = folder.read(tmp_path / "noise"), folder.read(tmp_path / "out.runs:noise")
     assert thin.metrics == whole.metrics and len(thin.metrics) == 2
     assert (thin.timing, thin.state) == (whole.timing, "finished")

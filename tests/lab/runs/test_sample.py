@@ -56,7 +56,7 @@ def test_lists_of_nothing(tmp_path, capsys, monkeypatch):
     (tmp_path / "runs").mkdir()
     assert "kronline train" in out(capsys, "list")
     assert command("list", "elsewhere") == 2
-    assert "elsewhere is not a folder" in capsys.readouterr().err
+    assert "elsewhere does not exist" in capsys.readouterr().err
 
 
 # -- sample ----------------------------------------------------------------------------------------

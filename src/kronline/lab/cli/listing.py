@@ -25,21 +25,17 @@ class List:
     Try:
         kronline list
         kronline list my/sweep --json
+        kronline list results/ptb.runs
     """
 
-    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look
+    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look; or a file of runs
     json: bool = False  # print one JSON object instead of the table
 
 
 def list_(args: List) -> int:
     """All runs below a folder."""
-    if not args.folder.is_dir():
-        if args.folder != RUNS:
-            raise UsageError(f"{args.folder} is not a folder")
-        runs = []
-    else:
-        runs = sorted(f.parent for f in args.folder.rglob(folder.CONFIG))
-    rows = [_row(path) for path in runs if folder.is_run(path)]
+    none_yet = args.folder == RUNS and not RUNS.is_dir()
+    rows = [] if none_yet else [_row(path) for path in folder.inside(args.folder)]
     if args.json:
         print(json.dumps({"runs": rows}))
         return 0

@@ -12,7 +12,7 @@ from kronline.lab import compare as comparisons
 from kronline.lab import variance
 from kronline.lab.analysis.numbers import summary
 from kronline.lab.cli import compare, sweep
-from kronline.lab.runs import config, folder, grid, longer, loop
+from kronline.lab.runs import config, folder, grid, longer, loop, packed
 from kronline.lab.runs import train as runs
 from kronline.lab.tasks import TASKS, Task
 
@@ -53,6 +53,8 @@ def resume(args: Resume) -> int:
     if (args.run / comparisons.FILE).is_file():
         return compare.resume(args.run, as_json=args.json)
     kind = folder.read(args.run).kind
+    if packed.split(args.run):
+        raise UsageError(runs.NO_CHECKPOINTS.format(args.run))
     if args.steps is not None and kind not in TASKS:
         raise UsageError(f"--steps is for a training; {args.run} is a run of {kind!r}")
     if kind == variance.Variance.kind:

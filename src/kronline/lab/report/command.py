@@ -25,10 +25,11 @@ class Report:
     Try:
         kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-uoro-n64-seed0
         kronline report runs --out report.html
-        kronline report results/copy --beside results/published/copy.csv
+        kronline report results/copy.runs --beside results/published/copy.csv
+        kronline report 'results/ptb.runs:tbptt*' results/lstm
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # runs; folders that hold some; FILE.runs:PATTERN
     out: Path = Path("report.html")  # the page
     beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid, ...)
     json: bool = False  # print one JSON object: where the page is, and its numbers
@@ -48,7 +49,7 @@ class Plot:
         kronline plot runs/sweep --beside theirs.csv --out both.png
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # runs; folders that hold some; FILE.runs:PATTERN
     out: Path = Path("plot.png")  # .png, .svg or .pdf
     x: Literal["steps", "seconds"] = "steps"  # over data time, or over compute time
     width: float | None = None  # inches; 3.3 is a column, 6.8 a page (default: 3.4 a panel)

@@ -12,6 +12,7 @@ from kronline.lab.report.differences import of_settings, of_task
 from kronline.lab.report.findings import Findings
 from kronline.lab.report.html import Html, join, prose, table, tag
 from kronline.lab.report.sections import section
+from kronline.lab.runs import packed
 from kronline.lab.runs.config import comments
 from kronline.lab.runs.folder import CONFIG, Run
 from kronline.lab.tasks import TASKS
@@ -132,7 +133,7 @@ def _data(run: Run) -> str:
 def _configuration(g: Group) -> Html:
     first = g.runs[0]
     try:
-        reasons = comments((first.path / CONFIG).read_text(encoding="utf-8"))
+        reasons = comments(packed.text(first.path / CONFIG) or "")
     except (OSError, ValueError):
         reasons = {}
     same = {k: v for k, v in first.config.items() if k == "preset" or k not in HOW}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from kronline.errors import UsageError
+from kronline.lab.runs import packed
 
 C = TypeVar("C")
 PRESETS = resources.files("kronline.lab") / "presets"
@@ -66,11 +67,13 @@ def make(cls: type[C], values: dict[str, Any]) -> C:
 
 
 def read(cls: type, path: Path) -> dict[str, Any]:
-    """The values of a TOML file."""
+    """The values of a TOML file, which may be that of a packed run."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = packed.text(path)
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"the configuration {str(path)!r} cannot be read: {e}") from e
+    if text is None:
+        raise UsageError(f"the configuration {str(path)!r} cannot be read: there is no such file")
     return checked(cls, text, str(path))
 
 

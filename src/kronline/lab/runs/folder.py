@@ -7,6 +7,8 @@ metrics.jsonl    what the seed determines: the same bytes, however often the run
 timing.jsonl     what it does not
 checkpoints/  figures/  tensorboard/
 lock             held by the process that works on the run
+
+Published runs are packed into one file; `packed` says which path stands for such a run.
 """
 
 import json
@@ -24,6 +26,7 @@ from kronline import disk
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
+from kronline.lab.runs import packed
 from kronline.lab.tasks import TASKS
 
 try:
@@ -40,7 +43,7 @@ METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", "checkpoints"
 class Run:
     """A run as it lies on disk."""
 
-    path: Path
+    path: Path  # its folder; FILE.runs:NAME if it is packed
     kind: str  # a task's, or variance
     config: dict[str, Any]
     about: dict[str, Any]
@@ -50,8 +53,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of the folder."""
-        return self.path.resolve().name
+        """Of the folder, or in the file that it is packed in."""
+        return self.path.resolve().name.rpartition(f"{packed.SUFFIX}:")[2]
 
     @property
     def state(self) -> str:
@@ -86,24 +89,24 @@ def create(path: Path, kind: str, config: str, about: dict[str, Any]) -> None:
 
 
 def is_run(path: Path) -> bool:
-    """Whether the folder holds a run."""
-    return (path / CONFIG).is_file() and (path / ABOUT).is_file()
+    """Whether the folder holds a run, or the path names one that is packed."""
+    return packed.has(path / CONFIG) and packed.has(path / ABOUT)
 
 
 def read(path: Path | str) -> Run:
     """A run, with all that it has measured."""
     path = Path(path)
     if not is_run(path):
+        if several := packed.members(path):
+            raise UsageError(f"needed one run of {path}: name it, as {several[0]} for instance")
         raise UsageError(
             f"{path} is not a run: it needs a folder with {CONFIG} and {ABOUT}, as "
             "`kronline train` and `kronline variance` make it; `kronline list` shows them"
         )
     try:
-        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
-        about, status = (
-            json.loads((path / name).read_text(encoding="utf-8")) for name in (ABOUT, STATUS)
-        )
-    except (ValueError, FileNotFoundError) as e:
+        config = tomllib.loads(packed.text(path / CONFIG) or "")
+        about, status = (json.loads(packed.text(path / name) or "") for name in (ABOUT, STATUS))
+    except ValueError as e:
         raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
     metrics, timing = lines(path / METRICS), lines(path / TIMING)
     if about["kind"] in TASKS:
@@ -112,19 +115,30 @@ def read(path: Path | str) -> Run:
 
 
 def find(paths: Iterable[Path | str]) -> list[Run]:
-    """Runs, and the runs inside folders, a sweep for instance; in the order of their names."""
-    found: list[Run] = []
+    """Runs, and those inside folders and files: a sweep, FILE.runs, FILE.runs:PATTERN."""
+    found: dict[Path, Path] = {}
     for given in paths:
-        path = Path(given)
-        if is_run(path):
-            found.append(read(path))
-            continue
-        inside = sorted(f.parent for f in path.rglob(CONFIG) if is_run(f.parent))
-        if not inside:
-            what = "holds no run" if path.is_dir() else "does not exist"
-            raise UsageError(f"{path} {what}; `kronline list` shows the runs that there are")
-        found += [read(p) for p in inside]
-    return list({run.path.resolve(): run for run in found}.values())
+        here = inside(Path(given))
+        if not here:
+            raise UsageError(f"{given} holds no run; `kronline list` shows the runs that there are")
+        found |= {path.resolve(): path for path in here}
+    return [read(path) for path in found.values()]
+
+
+def inside(path: Path) -> list[Path]:
+    """The run itself, or the runs in a folder or file, in the order of their names."""
+    file = packed.split(path)
+    if not path.exists() and not (file and file[0].exists()):
+        near = path.with_name(path.name + packed.SUFFIX)
+        hint = f"did you mean {near}?" if near.is_file() else "`kronline list` shows what there is"
+        raise UsageError(f"{path if file is None else file[0]} does not exist; {hint}")
+    if is_run(path):
+        return [path]
+    if file:
+        return packed.members(path)
+    folders = [f.parent for f in path.rglob(CONFIG) if is_run(f.parent)]
+    files = [run for f in path.rglob(f"*{packed.SUFFIX}") for run in packed.members(f)]
+    return sorted([*folders, *files])
 
 
 def free(base: Path, name: str) -> Path:
@@ -192,10 +206,8 @@ def set_status(path: Path, state: str, **more: Any) -> None:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """A .jsonl file; a last line that was cut off by a kill is left out."""
-    if not path.exists():
-        return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
     try:
+        whole, _, _ = (packed.text(path) or "").rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
     except ValueError as e:
         raise UsageError(f"{path} is damaged: {e}") from e

@@ -17,6 +17,10 @@ from kronline.lab.runs import checkpoint, config, folder, longer, loop, training
 from kronline.lab.tasks import TASKS, Experiment, Task
 
 RUNS = Path("runs")  # where runs are made, and looked for
+NO_CHECKPOINTS = (
+    "{0} has no checkpoints, so it cannot go on: what is published has none. Go on with the run "
+    "itself, or train anew by `kronline train --config {0}/config.toml`"
+)
 
 
 class Trained(NamedTuple):
@@ -54,10 +58,7 @@ def go_on(path: Path, data: str | None = None, steps: int | None = None) -> loop
         print(f"kronline: {path} is finished", file=sys.stderr)
         return loop.End("finished", run.status["step"], "finished")
     if run.status.get("step") and not (path / folder.CHECKPOINTS).is_dir():
-        raise UsageError(
-            f"{path} has no checkpoints, so it cannot go on: what is published has none. Go on "
-            "with the run itself, or train anew by `kronline train --config`"
-        )
+        raise UsageError(NO_CHECKPOINTS.format(path))
     task = configured(run, data)
     if steps is not None:
         task = longer.settings(run, task, steps)

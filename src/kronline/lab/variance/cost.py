@@ -14,7 +14,7 @@ from jaxtyping import Array
 from kronline import Learner
 from kronline.cells import UnitCell
 from kronline.estimators import Online
-from kronline.traces import KF, OK, UORO, Average, Nothing, Tail, Trace
+from kronline.traces import KF, KFTBPTT, OK, UORO, Average, Nothing, Trace
 
 ADAM = optax.adam(1e-3)
 SECONDS = 0.1  # of one timing, about
@@ -120,7 +120,7 @@ def _pushed(trace: Trace, cell: UnitCell, k: int) -> float | None:
             found = r * HA
         case Average(one, copies) if (each := _pushed(one, cell, k)) is not None:
             found = copies * each
-        case Tail(r):
+        case KFTBPTT(r):
             # P H a step; P A of every pair a segment
             found = 2.0 * N * N * read + r * 2.0 * N * N * gates / k
         case UORO(copies):

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 from kronline.estimators import Online, Params
 from kronline.lab.variance.stream import Stream, stream
 from kronline.learner import Learner, State
+from kronline.traces import UORO
 
 Tick = Callable[[int], None]  # told how many steps times lanes were done since it was last called
 BYTES = 1 << 28  # of traces that are worked on at once, unless a single one has more
@@ -153,7 +154,8 @@ def _pushers(learner: Learner, blocks: bool) -> dict[int, Learner]:
     if not isinstance(estimator, Online) or estimator.window not in (None, 1):
         assert estimator.span is not None
         return {estimator.span: learner}
-    most = estimator.trace.block if blocks else 1
+    # UORO takes many steps at once with two passes over its memory; others gain nothing
+    most = max(BLOCKS) if blocks and isinstance(estimator.trace, UORO) else 1
     sizes = [b for b in reversed(BLOCKS) if b <= most]
     larger = {b: replace(learner, estimator=replace(estimator, window=b)) for b in sizes}
     return larger | {1: learner}

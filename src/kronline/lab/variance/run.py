@@ -19,7 +19,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.progress import Tracker, wide
-from kronline.lab.runs import config, folder, loop
+from kronline.lab.runs import config, folder, loop, packed
 from kronline.lab.runs.loop import Stop, stopping
 from kronline.lab.runs.train import RUNS
 from kronline.lab.variance import plan as plans
@@ -72,6 +72,11 @@ def retime(path: Path, *, as_json: bool = False) -> int:
     run = folder.read(path)
     if run.config.get("experiment") != "table":
         raise UsageError(f"{path} is no table: needed a run of `kronline variance --preset table`")
+    if packed.split(path):
+        raise UsageError(
+            f"{path} is packed, and only read: `kronline publish --unpack {path} --out FOLDER` "
+            f"makes a folder of it, and then `--retime FOLDER/{run.name}`"
+        )
     settings = config.make(Variance, config.read(Variance, path / folder.CONFIG))
     steady.time_all(path, plans.make(settings))
     return _finished(path, as_json)

@@ -12,6 +12,7 @@ from kronline import disk
 from kronline.lab import machine
 from kronline.lab.analysis import labels
 from kronline.lab.progress import Tracker
+from kronline.lab.runs import packed
 from kronline.lab.runs.folder import Run
 from kronline.lab.variance.cost import UNITS, costs
 from kronline.lab.variance.plan import Plan
@@ -64,10 +65,9 @@ def time_all(path: Path, plan: Plan) -> None:
 
 def rows(run: Run) -> list[dict[str, Any]]:
     """What was measured, and beside it time and flops as multiples of KF-RTRL's."""
-    file = run.path / TABLE
     found = measured(run.metrics)
-    if not found and file.is_file():  # the metrics are not at hand
-        found = json.loads(file.read_text())
+    if not found:  # the metrics are not at hand
+        found = json.loads(packed.text(run.path / TABLE) or "[]")
     cost = _timed(run).get("methods", {})
     base = cost.get(BASE, {})
 
@@ -89,8 +89,7 @@ def keep(run: Run, found: Sequence[dict[str, Any]]) -> None:
 
 
 def _timed(run: Run) -> dict[str, Any]:
-    file = run.path / COST
-    return dict(json.loads(file.read_text())) if file.is_file() else {}
+    return dict(json.loads(packed.text(run.path / COST) or "{}"))
 
 
 HEAD = ("method", "variance", "cosine", "variance, trained", "cosine, trained", "time", "flops")

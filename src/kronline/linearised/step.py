@@ -1,0 +1,111 @@
+"""One step of a cell to first order: `ds' = H ds + F dθ`, never denser than it must be.
+
+A weight matrix that enters the step only as `z = feats @ W` gives, exactly, `∂s'/∂W = feats ⊗ M`
+with `M = ∂s'/∂z` (the paper's Lemma 1, freed from its restriction to unit-wise cells). `Kronecker`
+holds one such factor per weight matrix, and H; `OpaqueLin` is for cells whose weights enter in any
+other way: it only multiplies by H and F.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.linearised.gradients import Grads, outer
+from kronline.linearised.sensitivity import Sensitivity, Vector
+from kronline.linearised.statejac import StateJac
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("feats", "M", "mask"), meta_fields=())
+@dataclass(frozen=True)
+class WeightJac:
+    """One weight matrix: `z = feats @ W`, so that `∂s'/∂W = feats ⊗ M`."""
+
+    feats: Float[Array, " m"]  # ĥ
+    M: Sensitivity
+    mask: Float[Array, "m r #n"] | None = None  # 0 where a weight does not exist
+
+    def times(self, dM: Float[Array, "*N r n"]) -> Float[Array, "*N m r n"]:
+        """`ĥ ⊗ dM`, written out, for the weights that exist."""
+        feats = self.feats.reshape((1,) * (dM.ndim - 2) + (-1, 1, 1))
+        out = feats * jnp.expand_dims(dM, -3)
+        if self.mask is None:
+            return out
+        return out * self.mask.reshape((1,) * (out.ndim - 3) + self.mask.shape)
+
+
+class Lin(ABC):
+    """One step, linearised where it was taken."""
+
+    state: Vector  # s', the new state
+
+    @abstractmethod
+    def jvp(self, v: Vector) -> Vector:
+        """`H v`."""
+
+    @abstractmethod
+    def vjp(self, d: Vector) -> tuple[Vector, Grads]:
+        """`(d H, d F)`."""
+
+    @abstractmethod
+    def times_F(self, d: Vector) -> Grads:
+        """`d F`, written out, in the shape of the parameters."""
+
+    @abstractmethod
+    def dense(self) -> tuple[Float[Array, "N N"], Grads]:
+        """`(H, F)`, written out: F has a leaf (N, *shape) for each weight."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("state", "groups", "H"), meta_fields=())
+@dataclass(frozen=True)
+class Kronecker(Lin):
+    """A step whose weights enter as groups of linear maps: F_g = feats_g ⊗ M_g."""
+
+    state: Vector
+    groups: dict[str, WeightJac]
+    H: StateJac
+
+    def jvp(self, v: Vector) -> Vector:
+        """`H v`."""
+        return self.H.mv(v)
+
+    def vjp(self, d: Vector) -> tuple[Vector, Grads]:
+        """`(d H, d F)`, the latter as factors, `ĥ ⊗ (d M)`; masks are left to `project`."""
+        return self.H.vm(d), {k: outer(g.feats, g.M.vm(d)) for k, g in self.groups.items()}
+
+    def times_F(self, d: Vector) -> Grads:
+        """`d F`, written out."""
+        return {k: g.times(g.M.vm(d)) for k, g in self.groups.items()}
+
+    def dense(self) -> tuple[Float[Array, "N N"], Grads]:
+        """`(H, F)`."""
+        return self.H.dense(), {k: g.times(g.M.dense()) for k, g in self.groups.items()}
+
+
+@dataclass(frozen=True)
+class OpaqueLin(Lin):
+    """Any differentiable step, as products with its Jacobians."""
+
+    state: Vector
+    push: Callable[[Vector], Vector]
+    back: Callable[[Vector], tuple[Vector, Grads]]
+
+    def jvp(self, v: Vector) -> Vector:
+        """`H v`."""
+        return self.push(v)
+
+    def vjp(self, d: Vector) -> tuple[Vector, Grads]:
+        """`(d H, d F)`."""
+        return self.back(d)
+
+    def times_F(self, d: Vector) -> Grads:
+        """`d F`."""
+        return self.back(d)[1]
+
+    def dense(self) -> tuple[Float[Array, "N N"], Grads]:
+        """`(H, F)`, by N reverse passes."""
+        return jax.vmap(self.back)(jnp.eye(self.state.size, dtype=self.state.dtype))

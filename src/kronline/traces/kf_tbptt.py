@@ -1,0 +1,143 @@
+"""The trace of KF-TBPTT and OK-TBPTT: r Kronecker products a weight, pushed over a whole segment.
+
+What a segment leaves, k + r terms, is merged into r (`segment_merge.py`, `mixing.py`).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kronline.errors import whole_numbers
+from kronline.linearised import Grads, Lin, Outer, Structure
+from kronline.noise import Draw, Draws
+from kronline.traces import segment_merge
+from kronline.traces.base import Read, Steps, Trace, called, ratio
+from kronline.traces.kf import needs_linear_maps
+from kronline.traces.segment_merge import Pairs
+
+ROWS = 16  # in so many rows, at most, right factors are compared
+
+
+class Carried(NamedTuple):
+    """What is carried over from one segment to the next."""
+
+    pairs: dict[str, Pairs]
+    tail: Float[Array, ""]  # the weight of the trace's part; may be replaced at any time
+    noise: dict[str, Float[Array, ""]]  # v: the mean of ‖G' − G‖², by the closed form
+    energy: dict[str, Float[Array, ""]]  # ‖G'‖²
+
+
+@final
+@dataclass(frozen=True)
+class KFTBPTT(Trace[Carried]):
+    """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
+
+    Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
+    and `P A_i` once a segment. How alike two right factors are is measured in a few of their rows:
+    it only serves to choose the mix, which is unbiased whatever is chosen.
+
+    Args:
+        pairs: r.
+        tail: the weight of this part of the gradient. 1: unbiased. 0: what lies before the segment
+            is ignored, as in TBPTT. "auto": the weight with the least squared error,
+            ‖G‖²/(‖G‖² + v), from the closed-form variance; biased, for less noise.
+    """
+
+    pairs: int = 1
+    tail: float | Literal["auto"] = 1.0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self, "pairs")
+        if self.tail != "auto" and not (isinstance(self.tail, int | float) and 0 <= self.tail <= 1):
+            raise ValueError(f"tail must be between 0 and 1, or 'auto', got {self.tail!r}")
+
+    def spec(self, window: int | Literal["all"] | None) -> str:
+        """KF-TBPTT."""
+        if not isinstance(window, int):
+            return f"Online({self!r}, window={window!r})"
+        tail = None if self.tail == 1 else self.tail
+        return called("kf_tbptt", window, pairs=self.pairs, tail=tail)
+
+    def check(self, structure: Structure) -> None:
+        """Weights must be visible as linear maps."""
+        needs_linear_maps(structure)
+
+    def ignores(self, structure: Structure) -> str:
+        """With a tail below 1, a part of what lies before the segment."""
+        if self.tail == "auto":
+            return "the part of the past that noise drowns"
+        return "" if self.tail == 1 else f"{1 - self.tail:.3g} of the past before a segment"
+
+    def init(self, structure: Structure) -> Carried:
+        """Nothing."""
+        size, params = structure.size, structure.params
+        pairs = {
+            name: Pairs(
+                jnp.zeros((self.pairs, W.shape[0]), W.dtype),
+                jnp.zeros((size, self.pairs, *W.shape[1:]), W.dtype),
+            )
+            for name, W in params.items()
+        }
+        zero = {name: jnp.zeros((), W.dtype) for name, W in params.items()}
+        dtype = jax.tree.leaves(params)[0].dtype
+        return Carried(
+            pairs, jnp.asarray(1.0 if self.tail == "auto" else self.tail, dtype), zero, zero
+        )
+
+    def draws(self, structure: Structure, k: int) -> Draws:
+        """A sign for each of k + r terms but one."""
+        return {name: Draw((k + self.pairs - 1,)) for name in structure.params}
+
+    def pull(self, memory: Carried, delta: Float[Array, " N"]) -> Grads:
+        """`Σ_i u_i ⊗ (δ A_i)`, weighted."""
+        dA = {name: segment_merge.pulled(delta, p.A) for name, p in memory.pairs.items()}
+        return self._weighted(memory, dA)
+
+    def _weighted(self, memory: Carried, dA: dict[str, Float[Array, "p r n"]]) -> Grads:
+        def part(name: str, p: Pairs) -> Outer:
+            weight = memory.tail
+            if self.tail == "auto":
+                v, energy = memory.noise[name], memory.energy[name]
+                weight = weight * jnp.clip(1 - v / jnp.where(energy > 0, energy, 1), 0, 1)
+            return Outer(p.U, weight * dA[name])
+
+        return {name: part(name, p) for name, p in memory.pairs.items()}
+
+    def reset(self, memory: Carried, flag: Bool[Array, ""]) -> Carried:
+        """G = 0 where flag is set; the weight stays."""
+        zero = super().reset(memory, flag)
+        return zero._replace(tail=memory.tail)
+
+    def noise_share(self, memory: Carried, lin: Lin) -> Float[Array, ""]:
+        """That of all steps so far, by the closed form."""
+        return ratio(*(sum(part.values(), jnp.zeros(())) for part in (memory.noise, memory.energy)))
+
+    def segment(
+        self, memory: Carried, steps: Steps, noise: Any, delta: Float[Array, " N"], read: Read
+    ) -> tuple[Grads, Carried]:
+        """`δ0·G` at a segment's start, and the push over its k steps, in one pass over A."""
+        d0 = delta
+        if read == "past":  # (δH)·G, or nothing after a reset
+            d0 = jnp.where(steps.resets[0], 0, steps.at(0).vjp(delta)[0])
+        past, new = self._pushed(memory, steps, noise, d0)
+        return (self.pull(new, delta) if read == "end" else past), new
+
+    def _pushed(
+        self, memory: Carried, steps: Steps, noise: Any, d0: Float[Array, " N"]
+    ) -> tuple[Grads, Carried]:
+        lins = segment_merge.linearised(steps)
+        merge = partial(segment_merge.merge_segment, rows=min(d0.size, ROWS), start=True)
+        pairs, v, energy, dA = {}, {}, {}, {}
+        for name, old in memory.pairs.items():
+            pairs[name], now, dA[name] = merge(
+                old, lins.groups[name], lins.H, steps.resets, noise[name], d0
+            )
+            # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
+            had = memory.energy[name]
+            share = jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0)
+            v[name], energy[name] = share * memory.noise[name] + now.variance, now.after
+        return self._weighted(memory, dA), Carried(pairs, memory.tail, v, energy)

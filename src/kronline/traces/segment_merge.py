@@ -1,0 +1,130 @@
+"""A segment of k steps, walked backwards, and what it leaves merged into r pairs.
+
+    P_k ← I;   step t leaves ĥ_t ⊗ (P_t D_t);   P_{t−1} ← P_t H_t, or 0 at a reset;
+    the old pairs leave u_i ⊗ (P_0 A_i).
+
+How the k + r terms are mixed is chosen from inner products, which for the right factors are taken
+over some of their rows only: the mean is exact whatever is chosen.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kronline.lanes import lane_by_lane
+from kronline.linearised import Kronecker, Sensitivity, StateJac, WeightJac
+from kronline.traces.base import Steps
+from kronline.traces.mixing import balanced
+
+
+class Pairs(NamedTuple):
+    """`G' = Σ_i U_i ⊗ A_i` for one weight matrix."""
+
+    U: Array  # (p, m)
+    A: Array  # (N, p, r, n)
+
+
+class Merged(NamedTuple):
+    """What a merge says of itself, by the rows that it looked at."""
+
+    variance: Float[Array, ""]  # what it adds
+    before: Float[Array, ""]  # ‖P_0 G'‖² of the old pairs
+    after: Float[Array, ""]  # ‖G'‖² of the new ones
+
+
+def linearised(steps: Steps) -> Kronecker:
+    """All steps of a segment, stacked on a leading axis; weights, which they share, are not."""
+    one = steps.at(0)
+    assert isinstance(one, Kronecker)
+    axes: Any = jax.tree.map(lambda _: 0, one)
+    groups = {name: replace(g, mask=None) for name, g in axes.groups.items()}
+    H = replace(axes.H, **dict.fromkeys(axes.H.shared))
+    axes = replace(axes, groups=groups, H=H)
+    all_steps: Any = jax.vmap(steps.at, out_axes=axes)(jnp.arange(steps.length))
+    return all_steps
+
+
+def merge_segment(
+    pairs: Pairs,
+    jac: WeightJac,
+    H: StateJac,
+    resets: Bool[Array, " k"],
+    signs: Float[Array, " K-1"],
+    delta: Float[Array, " N"],
+    *,
+    rows: int,
+    start: bool,
+) -> tuple[Pairs, Merged, Float[Array, "p r n"]]:
+    """The pairs after k steps; what is known of the merge; and `δ·A`, at the start or the end.
+
+    Args:
+        pairs: before the k steps.
+        jac, H: of the k steps, stacked, as `linearised` gives them.
+        resets: where the past is cut, before a step.
+        signs: for all terms but one.
+        delta: δ.
+        rows: how many rows of the right factors are compared.
+        start: δ·A of the old A, not of the new one.
+    """
+    U = jnp.concatenate([jac.feats, pairs.U])
+    plain = lane_by_lane(partial(_merge, rows=rows, start=start))
+    args = (pairs.A, U, jac.M, H, resets, signs, delta)
+    A, (U, merged, dA) = H.merge_segment(plain, *args, rows=rows, start=start)
+    return Pairs(U, A), Merged(*merged), dA
+
+
+def _merge(
+    A: Float[Array, "N p r n"],
+    U: Float[Array, "K m"],
+    M: Sensitivity,
+    H: StateJac,
+    resets: Bool[Array, " k"],
+    signs: Float[Array, " K-1"],
+    delta: Float[Array, " N"],
+    *,
+    rows: int,
+    start: bool,
+) -> tuple[Array, tuple[Array, Merged, Array]]:
+    """In pure JAX."""
+    N, p = A.shape[:2]
+    B = terms(A, M, H, resets)
+    some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
+    Gu, Gb = U @ U.T, some @ some.T * (N / rows)
+    left, right, variance = balanced(Gu, Gb, signs, p)
+    before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
+    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
+    mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
+    dA = pulled(delta, A if start else mixed)
+    return mixed, (left.T @ U, Merged(variance, before, after), dA)
+
+
+def terms(
+    A: Float[Array, "N p r n"], M: Sensitivity, H: StateJac, resets: Bool[Array, " k"]
+) -> Float[Array, "k+p N r n"]:
+    """The right factors of what a segment leaves: `P_t D_t` of its steps, `P_0 A_i` of the past."""
+    N = A.shape[0]
+
+    def back(P: Float[Array, "N N"], t: Any) -> tuple[Array, Array]:
+        # P ← P H
+        return jnp.where(resets[t], jnp.zeros_like(P), _at(H, t).rmm(P)), P
+
+    P, Ps = jax.lax.scan(back, jnp.eye(N, dtype=A.dtype), jnp.arange(len(resets)), reverse=True)
+    # after a reset nothing is left of the old pairs, whatever they hold
+    old = jnp.where(jnp.any(resets), 0, jnp.tensordot(P, A, axes=1))
+    new = jax.vmap(lambda M, P: M.lmul(P))(M, Ps)
+    return jnp.concatenate([new, old.swapaxes(0, 1)])
+
+
+def pulled(delta: Float[Array, " N"], A: Float[Array, "N p r n"]) -> Float[Array, "p r n"]:
+    """`δ·A_i`; nothing where δ is, whatever A holds."""
+    return jnp.where(jnp.any(delta != 0), jnp.tensordot(delta, A, axes=1), 0)
+
+
+def _at(H: StateJac, t: Any) -> StateJac:
+    """H of step t."""
+    one = jax.tree.map(lambda a: a[t], H)
+    return replace(one, **{name: getattr(H, name) for name in H.shared})
