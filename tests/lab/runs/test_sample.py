@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kronline.lab.runs import folder, sample
-from kronline.lab.runs.command import load
+from kronline.lab.runs.train import load
 from kronline.lab.tasks.text import bits_per_character, pieces
 from running import command, killed
 

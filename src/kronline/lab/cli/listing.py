@@ -48,7 +48,7 @@ def list_(args: List) -> int:
         table.add_column(column, overflow="fold")
     numbers = [n for n in NUMBERS if any(n in row for row in rows)]
     for column in ("done", *numbers):
-        table.add_column(column, justify="right", overflow="fold")
+        table.add_column(column.replace("_", "_\n"), justify="right")
     for row in rows:
         cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
         done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""

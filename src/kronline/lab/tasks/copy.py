@@ -369,7 +369,7 @@ class CopyTask(Task):
         out, T = [], 1
         for line in metrics:
             T = line.get("T", T)
-            tried = len(line.get("right", ())) >= T
+            tried = 1 <= T <= len(line.get("right", ()))
             kept = {k: v for k, v in line.items() if k not in ("right_trained", "solved")}
             out.append(kept | stream.closing(line["right"], T) if tried else kept)
         return out
@@ -482,7 +482,7 @@ class CopyTask(Task):
                 "the curriculum's T; at the end, on fresh strings, the bits right over the lengths "
                 "that are trained, and the solved length",
                 "the curriculum's T",
-                "T can pass a horizon by two or three with nothing learnt beyond it, and lengths "
+                "T can pass a horizon by several bits with no length beyond it solved, and lengths "
                 "that are no longer drawn are forgotten",
             ),
         ]
