@@ -6,7 +6,7 @@ from typing import Any, Literal, final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from kronline.errors import whole_numbers
 from kronline.linearised.gradients import Grads, Outer
@@ -69,15 +69,21 @@ class Readout:
     ) -> tuple[Float[Array, ""], Float[Array, " o"], Float[Array, " h"], Grads]:
         """The loss (without its weight), the prediction, and weight · d loss / d (h, params).
 
-        A penalty on h is in the derivative, not in the loss.
+        A penalty on h is in the derivative, not in the loss. A weight of 0 gives no derivative,
+        whatever h and the loss are.
         """
         prediction = self.predict(params, h)
         loss, back = jax.vjp(lambda o: self.loss(o, target), prediction)
         (do,) = back(weight.astype(loss.dtype))
+        do, seen = (jnp.where(weight != 0, a, jnp.zeros_like(a)) for a in (do, h))
         dh = params["V"][:-1] @ do
         if self.penalty:
             dh = dh + 2 * self.penalty * h
-        return loss, prediction, dh, self.gradients(h[None], do[None])
+        return loss, prediction, dh, self.gradients(seen[None], do[None])
+
+    def silent(self, weight: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Where a step of this loss weight adds nothing to what is minimised."""
+        return (weight == 0) & (self.penalty == 0)
 
     def objective(
         self, loss: Float[Array, ""], weight: Float[Array, ""], h: Float[Array, " h"]

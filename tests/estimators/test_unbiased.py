@@ -417,9 +417,3 @@ def test_names_are_calls(estimator):
 def test_wrong_settings_are_refused(make):
     with pytest.raises(ValueError, match="needs"):
         make()
-
-
-def test_own_losses_need_a_trace():
-    a = kl.Learner(kl.RHN(3, INPUTS), None, kl.rolling_tbptt(3), SGD)
-    with jax.enable_x64(False), pytest.raises(TypeError, match=r"loss of one's own"):
-        a.advance(a.init(jax.random.key(0), LANES), np.zeros(LANES, int))

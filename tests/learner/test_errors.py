@@ -143,11 +143,17 @@ def test_start():
         wide.init(jax.random.key(0))
 
 
-def test_ones_own_delta(state):
+def test_ones_own_delta():
+    mine = kl.Learner(kl.RHN(3, 4), None, kl.kf_rtrl(), optax.sgd(0.1))
+    state = mine.init(jax.random.key(0), 2)
     with pytest.raises(ValueError, match=r"delta needs shape \(2, 3\)"):
-        LEARNER.pull(state, np.zeros((2, 4)))
+        mine.pull(state, np.zeros((2, 4)))
     with pytest.raises(ValueError, match="delta must be finite"):
-        LEARNER.pull(state, np.full((2, 3), np.nan))
+        mine.pull(state, np.full((2, 3), np.nan))
+    with pytest.raises(ValueError, match="structure"):
+        mine.advance(state, GOOD[0], noise={"V": np.ones((2, 1))})
+    with pytest.raises(ValueError, match=r"noise needs shape \(2, 1\)"):
+        mine.advance(state, GOOD[0], noise={"W": np.ones(2)})
 
 
 def test_shapes_are_checked_under_jit_too(state):
@@ -196,14 +202,3 @@ def test_stretches_of_whole_segments():
     training = train.start(BLOCKS, Copy(), jax.random.key(0), 2)
     with pytest.raises(ValueError, match="multiple of 5 steps, got 7"):
         train.stretch(BLOCKS, Copy(), (), training, 7)
-
-
-def test_a_window_needs_the_learners_own_loss(state):
-    mine = kl.Learner(kl.RHN(3, 4), None, kl.kf_rtrl(window=1), optax.sgd(0.1))
-    s = mine.init(jax.random.key(0), 2)
-    with pytest.raises(TypeError, match="no window"):
-        mine.advance(s, GOOD[0])
-    with pytest.raises(ValueError, match="structure"):
-        LEARNER.advance(state, GOOD[0], noise={"V": np.ones((2, 1))})
-    with pytest.raises(ValueError, match=r"noise needs shape \(2, 1\)"):
-        LEARNER.advance(state, GOOD[0], noise={"W": np.ones(2)})

@@ -3,6 +3,7 @@
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
 from kronline.estimators.dni import DNI
 from kronline.estimators.online import Online
+from kronline.estimators.own_loss import OwnLoss
 from kronline.estimators.reservoir import Reservoir
 from kronline.estimators.rolling import Rolling
 from kronline.estimators.window import exact_segment
@@ -12,6 +13,7 @@ __all__ = [
     "Estimator",
     "Model",
     "Online",
+    "OwnLoss",
     "Params",
     "Reservoir",
     "Rolling",

@@ -1,7 +1,7 @@
 """What an estimator is: pure functions of one lane, which give the gradient of a segment."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,12 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.cells.base import Cell
 from kronline.linearised import Vector
-from kronline.linearised.gradients import Grads
 from kronline.noise import Draws, Noise
 from kronline.readout import Readout
 from kronline.traces.base import Memory, Moments
+
+if TYPE_CHECKING:
+    from kronline.estimators.own_loss import OwnLoss
 
 
 class Model(NamedTuple):
@@ -44,12 +46,6 @@ class Seen(NamedTuple):
 
     loss: Float[Array, " k"]  # without the weights
     prediction: Float[Array, "k o"]
-
-
-_OWN_LOSS = (
-    "cannot be used with a loss of one's own: that needs a trace and no window; use kf_rtrl(), "
-    "uoro() or rtrl()"
-)
 
 
 class Estimator(ABC):
@@ -99,22 +95,17 @@ class Estimator(ABC):
     ) -> tuple[Vector, Memory, Params, Seen]:
         """Over one segment: new state, new memory, gradients of `Σ weight·loss`, what was seen."""
 
-    def advance(
-        self,
-        model: Model,
-        params: Params,
-        s: Vector,
-        memory: Memory,
-        x: Any,
-        reset: Any,
-        noise: Noise,
-    ) -> tuple[Vector, Memory]:
-        """One step without a loss: new state, new memory. For users with a loss of their own."""
-        raise TypeError(f"{self.name} {_OWN_LOSS}")
+    def with_own_loss(self) -> "OwnLoss":
+        """For users with a loss of their own: the same, where δ comes after the step.
 
-    def pull(self, memory: Memory, delta: Vector) -> Grads:
-        """`δ·G`, read from the memory after `advance`."""
-        raise TypeError(f"{self.name} {_OWN_LOSS}")
+        Raises:
+            TypeError: for an estimator that cannot wait for it.
+        """
+        raise TypeError(
+            f"{self.name} cannot be used with a loss of one's own, since its gradient needs the "
+            "losses of a whole segment; use kf_rtrl(), uoro(), rtrl() or others with no window or "
+            "window=1, immediate(), or rolling_tbptt(k)"
+        )
 
     @property
     def closed_form(self) -> bool:

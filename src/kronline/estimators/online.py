@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from kronline.cells.base import Cell
 from kronline.errors import whole_number
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment, no_gradient
+from kronline.estimators.own_loss import Merged, NewestExact, OwnLoss
 from kronline.estimators.window import exact_segment
 from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
@@ -83,30 +84,11 @@ class Online(Estimator):
             return self._step(model, params, s, memory, seg, noise)
         return self._window(model, params, s, memory, seg, noise)
 
-    def advance(
-        self,
-        model: Model,
-        params: Params,
-        s: Vector,
-        memory: Memory,
-        x: Any,
-        reset: Any,
-        noise: Noise,
-    ) -> tuple[Vector, Memory]:
-        """One step without a loss; the trace is merged at once, so there can be no window."""
-        if not self.trace.remembers or self.window is not None:
-            return super().advance(model, params, s, memory, x, reset, noise)
-        s = jnp.where(reset, jnp.zeros_like(s), s)
-        lin = model.cell.linearise(params.cell, s, x)
-        nowhere = jnp.zeros_like(s)
-        steps = one_step(lin, reset)
-        return lin.state, self.trace.segment(memory, steps, noise, nowhere, "end")[1]
-
-    def pull(self, memory: Memory, delta: Vector) -> Grads:
-        """`δ·G`."""
-        if not self.trace.remembers or self.window is not None:
-            return super().pull(memory, delta)
-        return self.trace.pull(memory, delta)
+    def with_own_loss(self) -> OwnLoss:
+        """A trace without a window, or with a window of 1."""
+        if self.window is None:
+            return Merged(self.trace)
+        return NewestExact(self.trace) if self.window == 1 else super().with_own_loss()
 
     @property
     def closed_form(self) -> bool:

@@ -10,16 +10,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from kronline.cells.base import Cell, LinearCell
 from kronline.errors import whole_numbers
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
+from kronline.estimators.own_loss import OwnLoss
 from kronline.lanes import largest
 from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
 from kronline.linearised.gradients import Grads, Outer
 from kronline.noise import Draw, Draws, Noise
+from kronline.traces.base import since_reset
 
 SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: there were none yet
 
@@ -139,12 +141,34 @@ class Rolling(Estimator):
         old = Steps(memory.s, getattr(memory, inputs), memory.link)
         new = Steps(before, seg.x, link)
         known = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
-        g_cell = self._back(model, params, known, deltas)
-        kept = jax.tree.map(lambda a: a[link.size :], known)
-        past = memory._replace(s=kept.s, link=kept.link, kind=kind, **{inputs: kept.x})
+        g_cell = self.back(model, params, known, deltas)
+        past = self._kept(memory, known, seg.reset, kind, inputs)
         return end, past, Params(g_cell, gr.side_by_side(g_readout), ()), seen
 
-    def _back(
+    def _kept(
+        self, memory: Past, known: Steps, reset: Bool[Array, " k"], kind: Array, inputs: str
+    ) -> Past:
+        """The last h − 1 steps; nothing of what lies before a reset."""
+        old = known.link.size - reset.size
+        kept = since_reset(jnp.concatenate([jnp.zeros(old, bool), reset]))
+
+        def last(a: Array) -> Array:
+            here = kept.reshape(-1, *(1,) * (a.ndim - 1))
+            return jnp.where(here, a, jnp.zeros_like(a))[reset.size :]
+
+        # inputs of the other kind, which belong to steps that are cut off already
+        other = "vector" if inputs == "symbol" else "symbol"
+        stale = jnp.where(jnp.any(reset), 0, getattr(memory, other))
+        s, x, link = jax.tree.map(last, known)
+        return memory._replace(s=s, link=link, kind=kind, **{inputs: x, other: stale})
+
+    def with_own_loss(self) -> OwnLoss:
+        """Every δ through its last h steps."""
+        if self.every > 1 or self.cut:
+            return super().with_own_loss()
+        return RollingOwnLoss(self)
+
+    def back(
         self, model: Model, params: Params, known: Steps, deltas: Float[Array, "k N"]
     ) -> Grads:
         """`Σ_t δ_t F_t` with `δ_{t−1} = dL_{t−1}/ds + link_t δ_t H_t`."""
@@ -170,8 +194,11 @@ class Rolling(Estimator):
         def step(carry: Any, now: Any) -> tuple[Any, Any]:
             delta, total = carry
             (s, x, link), loss, wanted = now
-            delta, grads = jax.lax.cond(wanted, vjp, skipped, delta + loss, s, x)
-            delta = jnp.where(link != 0, link * delta, 0)
+            delta = delta + loss
+            older, grads = jax.lax.cond(wanted, vjp, skipped, delta, s, x)
+            # steps beyond a cut may hold anything
+            grads = gr.unless_zero(delta, grads)
+            delta = jnp.where((link != 0) & jnp.any(delta != 0), link * older, 0)
             if visible:  # factors, for one product at the end
                 return (delta, total), grads
             return (delta, jax.tree.map(jnp.add, total, grads)), ()
@@ -184,3 +211,48 @@ class Rolling(Estimator):
         start = (jnp.zeros_like(deltas[0]), total)
         (_, total), factors = jax.lax.scan(step, start, (known, losses, wanted), reverse=True)
         return factors if visible else total
+
+
+@dataclass(frozen=True)
+class RollingOwnLoss(OwnLoss):
+    """The last h steps are kept, and each δ is sent back through them."""
+
+    rolling: Rolling
+
+    @property
+    def keeps_input(self) -> bool:
+        """Those of the last steps."""
+        return True
+
+    def init(self, model: Model, params: Params, x: Any) -> Steps:
+        """Nothing was seen."""
+        h, dtype = self.rolling.horizon, jax.tree.leaves(params.cell)[0].dtype
+        return Steps(
+            s=jnp.zeros((h, model.cell.size), dtype),
+            x=jnp.zeros((h, *jnp.shape(x)), jnp.asarray(x).dtype),
+            link=jnp.zeros(h, dtype),
+        )
+
+    def draws(self, model: Model, params: Params) -> Draws:
+        """No noise."""
+        return ()
+
+    def advance(
+        self,
+        model: Model,
+        params: Params,
+        s: Vector,
+        memory: Steps,
+        x: Any,
+        reset: Bool[Array, ""],
+        noise: Noise,
+    ) -> tuple[Vector, Steps]:
+        """The step, kept in place of the oldest one."""
+        s = jnp.where(reset, jnp.zeros_like(s), s)
+        now = Steps(s, x, jnp.where(reset, 0, 1).astype(s.dtype))
+        kept = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), memory, now)
+        return model.cell.step(params.cell, s, x), kept
+
+    def pull(self, model: Model, params: Params, memory: Steps, delta: Vector) -> Grads:
+        """δ through the last h steps."""
+        return self.rolling.back(model, params, memory, delta[None])

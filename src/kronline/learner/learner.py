@@ -1,56 +1,24 @@
 """Cell + readout + estimator + optimiser: a network that learns while it runs."""
 
-import functools
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, UInt32
+from jaxtyping import Array, Float, Key
 
 from kronline import checks
-from kronline.cells.base import Cell, LinearCell
-from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
-from kronline.lanes import Layout, Vmap, over_lanes
-from kronline.learner.monitor import Spread, spread
-from kronline.linearised import gradients as gr
-from kronline.noise import Draws, Noise, for_lanes, keys, repeat, size, tick
+from kronline.cells import Cell
+from kronline.estimators import Estimator, OwnLoss, Params, Segment
+from kronline.lanes import Layout, Vmap
+from kronline.learner import buffer, look, own_loss
+from kronline.learner.engine import Engine
+from kronline.learner.state import Out, State
+from kronline.noise import Draws, Noise, repeat
 from kronline.readout import Readout
 from kronline.regularise import Regulariser
-from kronline.traces.base import Memory
-
-DRAWN_AHEAD = 1 << 18  # at most so many numbers of noise are drawn before they are used
-
-
-class Buffer(NamedTuple):
-    """Steps that wait for their segment to be full, for `step` with a window of k > 1."""
-
-    filled: Int[Array, ""]
-    start: Float[Array, "lanes N"]  # the states at the segment's start
-    steps: Segment  # (lanes, k, ...)
-
-
-class State(NamedTuple):
-    """All that the next step needs: a pytree, so that it can be jitted, vmapped and saved."""
-
-    params: Params
-    opt: Any
-    s: Float[Array, "lanes N"]
-    memory: Memory  # (lanes, ...)
-    key: Key[Array, ""]  # of the noise
-    clock: UInt32[Array, "2"]  # segments that noise was drawn for
-    buffer: Buffer | None = None
-
-
-class Out(NamedTuple):
-    """What came out, a step and lane."""
-
-    loss: Float[Array, "*steps lanes"]  # without the loss weights
-    prediction: Float[Array, "*steps lanes o"] | None = None
-    norm: Float[Array, " segments"] | None = None  # of each segment's gradient
-    spread: Spread | None = None  # of the lanes' gradients, a segment; of several lanes
 
 
 @dataclass(frozen=True)
@@ -68,13 +36,18 @@ class Learner:
             the estimator gives a gradient. Gradients are averaged in between.
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).
         donate: let `run` and `step` work in the memory of the state that they are given. Saves a
-            copy of all traces a call; the old state, its parameters included, cannot be used again.
+            copy of all traces per call; the old state, its parameters included, cannot be used
+            again.
         regularisers: `(regularise.row_norm(1.0), ...)`: constraints and penalties beside the loss.
 
     Example:
-        learner = Learner(RHN(64, 4), softmax(4), kf_rtrl(), optax.adam(1e-3))
-        state = learner.init(jax.random.key(0), lanes=16)
-        state, out = learner.run(state, x, y)  # x, y: (steps, lanes) symbols
+        >>> import jax, numpy as np, optax, kronline as kl
+        >>> learner = kl.Learner(kl.RHN(8, 4), kl.softmax(4), kl.kf_rtrl(), optax.adam(1e-3))
+        >>> state = learner.init(jax.random.key(0), lanes=2)
+        >>> x = np.zeros((10, 2), int)  # symbols, (steps, lanes)
+        >>> state, out = learner.run(state, x, x)
+        >>> out.loss.shape
+        (10, 2)
     """
 
     cell: Cell
@@ -117,74 +90,76 @@ class Learner:
                 f"update_every must be a multiple of the estimator's window ({span or 'all'}), "
                 f"got {every}"
             )
+        if self.readout is None:
+            self._own_loss()  # early, with the reason
+
+    @cached_property
+    def _engine(self) -> Engine:
+        every, optimiser = (self.update_every or 0) // (self.estimator.span or 1), self.optimiser
+        if every > 1:
+            optimiser = optax.MultiSteps(optimiser, every).gradient_transformation()
+        return Engine(
+            self.cell,
+            self.readout,
+            self.estimator,
+            optimiser,
+            self.layout,
+            self.dtype,
+            self.regularisers,
+        )
 
     # -- start ------------------------------------------------------------------------------------
 
-    def init(self, key: Key[Array, ""], lanes: int = 1, example: Any = None) -> State:
+    def init(
+        self, key: Key[Array, ""], lanes: int = 1, example: Any = None, *, readout: Any = ()
+    ) -> State:
         """A fresh state: parameters from the key, lanes at zero, empty traces.
 
         Args:
             key: from `jax.random.key(seed)`.
             lanes: how many streams are learnt from at once.
             example: `(x, y)` of one step, for `step` with a window of k > 1: the steps of a segment
-                are then kept in a buffer until it is full.
+                are then kept in a buffer until it is full. With a loss of one's own: the input x of
+                one step, for estimators that keep it (`window=1`, `rolling_tbptt`).
+            readout: with a loss of one's own, the parameters of one's own readout, if they are to
+                be in `state.params.readout` and learnt by the same optimiser.
+
+        Returns:
+            the state, all of it arrays.
         """
         checks.start(key, lanes, self.dtype)
-        state = self._init(key, lanes)
-        return state if example is None else state._replace(buffer=self._buffer(state, example))
-
-    @partial(jax.jit, static_argnums=(0, 2))
-    def _init(self, key: Key[Array, ""], lanes: int) -> State:
+        if self.readout is not None and jax.tree.leaves(readout):
+            raise ValueError("this learner has a readout; parameters of your own need readout=None")
         k_params, key = jax.random.split(key)
-        return self.start(self._params(k_params), key, lanes)
+        params = self._engine.params(k_params)
+        if self.readout is None:
+            params = params._replace(readout=readout)
+        return self.start(params, key, lanes, example)
 
-    def _params(self, key: Key[Array, ""]) -> Params:
-        k_cell, k_readout, k_estimator = jax.random.split(key, 3)
-        dtype = jnp.dtype(self.dtype)
-        readout: Any = ()
-        if self.readout is not None:
-            readout = self.readout.init(k_readout, self.cell.outputs, dtype)
-        own = self.estimator.init_params(k_estimator, self._model, dtype)
-        return Params(self.estimator.init_cell(k_cell, self.cell, dtype), readout, own)
+    def start(
+        self, params: Params, key: Key[Array, ""], lanes: int = 1, example: Any = None
+    ) -> State:
+        """A fresh state around given parameters: lanes at zero, empty traces, a new optimiser.
 
-    def start(self, params: Params, key: Key[Array, ""], lanes: int = 1) -> State:
-        """A fresh state around given parameters: lanes at zero, empty traces, a new optimiser."""
+        Args:
+            params: all that is learnt.
+            key: of the noise.
+            lanes, example: as for `init`.
+        """
         if self.donate:  # what was given stays the caller's
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
-        memory = self.estimator.init(self._model, params)
-        every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
-        s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
-        return State(params, self._optimiser.init(params), s, every, key, jnp.zeros(2, jnp.uint32))
-
-    def _buffer(self, state: State, example: Any) -> Buffer | None:
-        if (k := self.estimator.span) == 1:
-            return None
-        if k is None:
+        engine = self._engine
+        if self.readout is None:
+            memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
+            return engine.start(params, memory, key, lanes)
+        state = engine.start(params, self.estimator.init(engine.model, params), key, lanes)
+        if example is None or self.estimator.span == 1:
+            return state
+        if self.estimator.span is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        lead = (state.s.shape[0],)
         x, y = example
-        now = checks.segment(self.cell, self.readout, lead, x, y, None, None)
-
-        def empty(a: Array) -> Array:
-            return jnp.zeros((a.shape[0], k, *a.shape[1:]), a.dtype)
-
-        steps = jax.tree.map(empty, self._typed(now))
-        return Buffer(jnp.zeros((), jnp.int32), jnp.array(state.s), steps)
-
-    @property
-    def _model(self) -> Model:
-        readout = self.readout
-        for r in self.regularisers:
-            readout = readout and r.read(readout)
-        return Model(self.cell, readout)
-
-    @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        """The optimiser, behind an average over several segments where that is asked for."""
-        every = (self.update_every or 0) // (self.estimator.span or 1)
-        if every <= 1:
-            return self.optimiser
-        return optax.MultiSteps(self.optimiser, every).gradient_transformation()
+        now = checks.segment(self.cell, self.readout, (lanes,), x, y, None, None, self.dtype)
+        return state._replace(buffer=buffer.empty(engine, state, now))
 
     # -- learn ------------------------------------------------------------------------------------
 
@@ -192,7 +167,7 @@ class Learner:
         self,
         state: State,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         reset: Any = None,
         weight: Any = None,
@@ -205,7 +180,8 @@ class Learner:
 
         Args:
             state: from `init` or an earlier `run`.
-            x: symbols (steps, lanes) or vectors (steps, lanes, inputs).
+            x: symbols (steps, lanes) or vectors (steps, lanes, inputs); or a `Segment` that holds
+                x, y, reset and weight, all of them (steps, lanes, ...).
             y: targets, as the readout needs them.
             reset: booleans (steps, lanes): the lane's state and trace start anew before this step.
             weight: loss weights (steps, lanes).
@@ -220,13 +196,15 @@ class Learner:
             the new state, and losses (steps, lanes). Lanes' gradients are averaged, and a segment's
             are divided by its length, never by the sum of the weights.
         """
-        x, lead = checks.steps(x, state.s.shape[0])
-        seg = self._checked(state, lead, x, y, reset, weight, noise)
-        run = type(self)._run_in_place if self.donate else type(self)._run
-        if (norms or monitor) and state.buffer is not None:
-            name = "norms need" if norms else "monitor needs"
-            raise ValueError(f"{name} a state without a buffer; init without example")
-        return run(self, state, seg, noise, predictions, norms, monitor)
+        seg = self._checked(state, x, y, reset, weight, noise)
+        if state.buffer is not None:
+            if norms or monitor:
+                name = "norms need" if norms else "monitor needs"
+                raise ValueError(f"{name} a state without a buffer; init without example")
+            buffered = buffer.run_in_place if self.donate else buffer.run
+            return buffered(self._engine, state, seg, predictions)
+        run = Engine.run_in_place if self.donate else Engine.run_kept
+        return run(self._engine, state, seg, noise, predictions, norms, monitor)
 
     def step(
         self,
@@ -242,18 +220,26 @@ class Learner:
 
         With a window of k > 1 the step waits in a buffer, which `init(..., example=(x, y))` makes;
         predictions come at once, an update every k steps.
+
+        Args:
+            state, x, y, reset, weight, noise: as for `run`, without the axis of steps.
+
+        Returns:
+            the new state, and losses and predictions (lanes, ...).
         """
         if self.estimator.span is None:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
-        seg = self._checked(state, (state.s.shape[0],), x, y, reset, weight, noise)
-        step = type(self)._step_in_place if self.donate else type(self)._step
-        return step(self, state, seg, noise)
+        seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
+        if state.buffer is not None:
+            return (buffer.step_in_place if self.donate else buffer.step)(self._engine, state, seg)
+        step = Engine.step_in_place if self.donate else Engine.step_kept
+        return step(self._engine, state, seg, noise)
 
     def gradients(
         self,
         state: State,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         reset: Any = None,
         weight: Any = None,
@@ -271,194 +257,27 @@ class Learner:
         """
         if state.buffer is not None:
             raise ValueError("gradients needs a state without a buffer; init without example")
-        x, lead = checks.steps(x, state.s.shape[0])
-        seg = self._checked(state, lead, x, y, reset, weight, noise)
-        return self._gradients(state, seg, noise, average)
-
-    def _run_plain(
-        self,
-        state: State,
-        seg: Segment,
-        noise: Noise,
-        predictions: bool,
-        norms: bool,
-        monitor: bool,
-    ) -> tuple[State, Out]:
-        seg = self._typed(seg)
-        if state.buffer is not None:
-            return jax.lax.scan(partial(self._buffered, predictions=predictions), state, seg)
-
-        def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Any]]:
-            state, grads, seen, apart = self._segment(state, *inputs, monitor=monitor)
-            norm = jnp.sqrt(gr.norm2(grads)) if norms else None
-            return self._updated(state, grads), (_out(seen, predictions), (norm, apart))
-
-        state, (out, (norm, apart)) = self._scan(one, state, self._cut(seg), noise)
-        return state, jax.tree.map(_time_first, out)._replace(norm=norm, spread=apart)
-
-    _run = jax.jit(_run_plain, static_argnums=(0, 4, 5, 6))
-    _run_in_place = jax.jit(_run_plain, static_argnums=(0, 4, 5, 6), donate_argnums=1)
-
-    def _step_plain(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
-        seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
-        state, out = self._run_plain(state, seg, noise, True, False, False)
-        return state, jax.tree.map(lambda a: a[0], out)
-
-    _step = jax.jit(_step_plain, static_argnums=0)
-    _step_in_place = jax.jit(_step_plain, static_argnums=0, donate_argnums=1)
-
-    @partial(jax.jit, static_argnums=(0, 4))
-    def _gradients(
-        self, state: State, seg: Segment, noise: Noise, average: bool
-    ) -> tuple[State, Params]:
-        def one(state: State, inputs: Any) -> tuple[State, Params]:
-            state, grads, _, _ = self._segment(state, *inputs, average=average)
-            return state, grads
-
-        return self._scan(one, state, self._cut(self._typed(seg)), noise)
-
-    def _scan(self, one: Any, state: State, seg: Segment, noise: Noise) -> tuple[State, Any]:
-        """`one(state, (segment, noise))` over segments; noise is drawn for many of them at once."""
-        if noise is not None:
-            noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(self.dtype)), noise)
-            return jax.lax.scan(one, state, (seg, noise))
-        count, lanes, k = seg.reset.shape
-        numbers = lanes * size(self.estimator.draws(self._model, state.params, k))
-        ahead = min(count, max(1, DRAWN_AHEAD // max(numbers, 1)))
-
-        def several(state: State, seg: Segment) -> tuple[State, Any]:
-            state, noise = self._drawn(state, k, seg.reset.shape[0])
-            return jax.lax.scan(one, state, (seg, noise))
-
-        whole = count // ahead * ahead
-        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, ahead, *a.shape[1:]), seg)
-        if whole == ahead:  # no loop around the loop
-            state, out = several(state, jax.tree.map(lambda a: a[0], blocks))
-        else:
-            state, out = jax.lax.scan(several, state, blocks)
-            out = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), out)
-        if whole < count:
-            state, rest = several(state, jax.tree.map(lambda a: a[whole:], seg))
-            out = jax.tree.map(lambda *parts: jnp.concatenate(parts), out, rest)
-        return state, out
-
-    def _drawn(self, state: State, k: int, segments: int) -> tuple[State, Noise]:
-        """Noise for segments of k steps, on a leading axis."""
-        lanes, dtype = state.s.shape[0], jnp.dtype(self.dtype)
-
-        def draw(key: Array) -> Noise:
-            draws = self.estimator.draws(self._model, state.params, k)
-            return for_lanes(key, draws, lanes, dtype)
-
-        noise = jax.vmap(draw)(keys(state.key, state.clock, segments))
-        return state._replace(clock=tick(state.clock, segments)), noise
-
-    def _segment(
-        self,
-        state: State,
-        seg: Segment,
-        noise: Noise,
-        *,
-        average: bool = True,
-        monitor: bool = False,
-    ) -> tuple[State, Params, Seen, Spread | None]:
-        """One segment of all lanes: the mean gradient a step, what was seen, and how lanes differ.
-
-        How they differ is of the estimator's gradient: without what regularisers add to it.
-        """
-        k = seg.reset.shape[1]
-
-        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
-            s, memory, grads, seen = self.estimator.segment(self._model, params, *lane)
-            norm2 = self._norm2(grads.cell) / k**2 if monitor else None
-            return (s, memory, seen, norm2), (grads, self._penalties(params, lane))
-
-        lanes = (state.s, state.memory, seg, noise)
-        run = over_lanes(lane, self.layout, average=average)
-        (s, memory, seen, norm2), (grads, more) = run(state.params, lanes)
-        grads = jax.tree.map(lambda g: g / k, grads)
-        project = self.cell.project if average else jax.vmap(self.cell.project)
-        grads = grads._replace(cell=project(grads.cell))
-        apart = spread(norm2.mean(), grads.cell, norm2.size) if monitor else None
-        for g in more:
-            grads = grads._replace(cell=jax.tree.map(jnp.add, grads.cell, project(g)))
-        return state._replace(s=s, memory=memory), grads, seen, apart
-
-    def _penalties(self, params: Params, lane: Any) -> list[Any]:
-        """What regularisers add to the cell's gradient a step, of one lane's segment."""
-        s, memory, seg, _ = lane
-        x = jax.tree.map(lambda a: a[0], seg.x)
-        now = (self._model, params, s, memory, x, seg.reset[0])
-        found = [r.gradient(self.estimator, *now) for r in self.regularisers]
-        return [g for g in found if g is not None]
-
-    def _norm2(self, grads: Any) -> Float[Array, ""]:
-        """`‖g‖²` of the cell's gradient of one lane, for the weights that exist."""
-        cell = self.cell
-        if isinstance(cell, LinearCell) and any(
-            w.mask is not None for w in cell.weights().values()
-        ):
-            grads = cell.project(gr.written_out(grads))
-        return gr.norm2(grads)
-
-    def _updated(self, state: State, grads: Params) -> State:
-        updates, opt = self._optimiser.update(grads, state.opt, state.params)
-        updates = self.estimator.allowed(updates)
-        params = optax.apply_updates(state.params, updates)
-        for r in self.regularisers:
-            params = params._replace(cell=r.constrained(self.cell, params.cell))
-        return state._replace(params=params, opt=opt)
-
-    def _buffered(self, state: State, now: Segment, *, predictions: bool) -> tuple[State, Out]:
-        """One step: predict at once, and learn when the segment is full."""
-        buffer, k = state.buffer, self.estimator.span
-        assert buffer is not None and k is not None
-        at = buffer.filled
-        ahead, seen = self._forward(state.params, state.s, jax.tree.map(lambda a: a[:, None], now))
-        start = jnp.where(at == 0, state.s, buffer.start)
-        steps = jax.tree.map(lambda full, a: full.at[:, at].set(a), buffer.steps, now)
-        state = state._replace(buffer=Buffer((at + 1) % k, start, steps))
-
-        def learn(state: State) -> State:
-            state, noise = self._drawn(state._replace(s=start), k, 1)
-            noise = jax.tree.map(lambda a: a[0], noise)
-            state, grads, _, _ = self._segment(state, steps, noise)
-            return self._updated(state, grads)
-
-        state = jax.lax.cond(at + 1 == k, learn, lambda st: st._replace(s=ahead), state)
-        return state, _out(jax.tree.map(lambda a: a[:, 0], seen), predictions)
+        seg = self._checked(state, x, y, reset, weight, noise)
+        return self._engine.gradients(state, seg, noise, average)
 
     # -- look -------------------------------------------------------------------------------------
 
     def evaluate(
         self, params: Params, x: Any, y: Any, *, reset: Any = None, predictions: bool = False
     ) -> Out:
-        """Losses (steps, lanes) from the zero state, without learning."""
+        """Losses from the zero state, without learning.
+
+        Args:
+            params: as in a state.
+            x, y, reset: as for `run`.
+            predictions: whether to return what was predicted, too.
+
+        Returns:
+            losses (steps, lanes).
+        """
         x, lead = checks.steps(x)
-        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None)
-        return self._evaluate(params, seg, predictions)
-
-    @partial(jax.jit, static_argnums=(0, 3))
-    def _evaluate(self, params: Params, seg: Segment, predictions: bool) -> Out:
-        seg = self._typed(seg)
-        s = jnp.zeros((seg.reset.shape[1], self.cell.size), jnp.dtype(self.dtype))
-        _, seen = self._forward(params, s, jax.tree.map(lambda a: a.swapaxes(0, 1), seg))
-        return jax.tree.map(lambda a: a.swapaxes(0, 1), _out(seen, predictions))
-
-    def _forward(self, params: Params, s: Array, seg: Segment) -> tuple[Array, Seen]:
-        """The forward pass of all lanes: final states, and what was seen (lanes, k)."""
-        cell, readout = self.cell, self.readout
-        assert readout is not None
-
-        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
-            def step(s: Array, now: Segment) -> tuple[Array, Seen]:
-                s = cell.step(params.cell, jnp.where(now.reset, jnp.zeros_like(s), s), now.x)
-                prediction = readout.predict(params.readout, cell.output(s))
-                return s, Seen(readout.loss(prediction, now.y), prediction)
-
-            return jax.lax.scan(step, *lane), ()
-
-        return over_lanes(lane, self.layout)(params, (s, seg))[0]
+        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
+        return look.evaluate(self._engine, params, seg, predictions)
 
     def noise_share(
         self, state: State, x: Any, *, reset: Any = None
@@ -469,96 +288,124 @@ class Learner:
         the trace would be without it: 0 is exact, 1 is noise alone. For KF-TBPTT v is of all steps
         so far, and the sum is ‖G'‖². None for estimators without a formula.
         """
-        lead = (state.s.shape[0],)
-        x, reset = checks.stream(self.cell, x, lead), checks.flags("reset", reset, lead)
-        return self._noise_share(state, x, reset)
-
-    @partial(jax.jit, static_argnums=0)
-    def _noise_share(self, state: State, x: Any, reset: Any) -> Array | None:
-        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
-            return self.estimator.noise_share(self._model, params, *lane), ()
-
-        lanes = (state.s, state.memory, self._floats(x), reset)
-        return over_lanes(lane, self.layout)(state.params, lanes)[0]
+        x, reset = self._inputs(state, x, reset)
+        return look.noise_share(self._engine, state, x, reset)
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
         """What noise one segment of all lanes takes (for `noise=`, with an axis of segments)."""
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
-        return repeat(self.estimator.draws(self._model, self._shapes(), k), lanes)
-
-    @functools.lru_cache(maxsize=64)  # noqa: B019  a learner is a value, and small
-    def _shapes(self) -> Params:
-        """The parameters' shapes."""
-        return jax.eval_shape(lambda: self._params(jax.random.key(0)))
+        return repeat(self.estimator.draws(self._engine.model, self._engine.shapes(), k), lanes)
 
     # -- with a loss of one's own -----------------------------------------------------------------
 
     def advance(
         self, state: State, x: Any, *, reset: Any = None, noise: Noise = None
     ) -> tuple[State, Float[Array, "lanes h"]]:
-        """One step of every lane: states and traces move on; the cell's outputs are returned."""
-        lead = (state.s.shape[0],)
-        x, reset = checks.stream(self.cell, x, lead), checks.flags("reset", reset, lead)
+        """One step of every lane, for a loss of one's own: states and traces move on.
+
+        Args:
+            state: of a learner with `readout=None`.
+            x, reset: of one step, as for `step`.
+            noise: replaces the draws from the state's key.
+
+        Returns:
+            the new state, and the cell's outputs, which the loss is a function of.
+
+        Example:
+            >>> import jax, jax.numpy as jnp, optax, kronline as kl
+            >>> learner = kl.Learner(kl.GRU(8, 3), None, kl.kf_rtrl(), optax.sgd(0.1))
+            >>> state = learner.init(jax.random.key(0), lanes=2)
+            >>> state, h = learner.advance(state, jnp.ones((2, 3)))
+            >>> delta = jax.grad(lambda h: jnp.sum(h**2))(h)  # dL/dh of each lane
+            >>> state = learner.update(state, learner.pull(state, delta))
+        """
+        own = self._own_loss()
+        x, reset = self._inputs(state, x, reset)
         if noise is not None:
-            checks.given_noise(noise, self.draws(*lead))
-        return self._advance(state, x, reset, noise)
+            draws = own.draws(self._engine.model, self._engine.shapes())
+            checks.given_noise(noise, repeat(draws, state.s.shape[0]))
+        return own_loss.advance(self._engine, own, state, x, reset, noise)
 
-    @partial(jax.jit, static_argnums=0)
-    def _advance(self, state: State, x: Any, reset: Any, noise: Noise) -> tuple[State, Array]:
-        if noise is None:
-            state, noise = self._drawn(state, 1, 1)
-            noise = jax.tree.map(lambda a: a[0], noise)
-        noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(self.dtype)), noise)
-        x = self._floats(x)
+    def pull(self, state: State, delta: Float[Array, "lanes h"], *, average: bool = True) -> Any:
+        """The cell's gradient for a δ = dL/d(output) of one's own.
 
-        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
-            return self.estimator.advance(self._model, params, *lane), ()
+        Args:
+            state: after `advance`, and before `update` or the next `advance`.
+            delta: dL/d(output) of each lane, (lanes, outputs).
+            average: False: every lane's own gradient, on a leading axis: for eligibility traces.
 
-        lanes = (state.s, state.memory, x, reset, noise)
-        (s, memory), _ = over_lanes(lane, self.layout)(state.params, lanes)
-        return state._replace(s=s, memory=memory), jax.vmap(self.cell.output)(s)
-
-    def pull(self, state: State, delta: Float[Array, "lanes h"]) -> Any:
-        """The cell's gradient for a δ = dL/d(output) of one's own: `δ·G`, averaged over lanes."""
+        Returns:
+            the gradient `δ·ds/dθ` in the shape of the cell's parameters, averaged over lanes.
+        """
+        own = self._own_loss()
         delta = checks.array("delta", delta)
-        checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs))
-        return self._pull(state, jnp.asarray(delta, jnp.dtype(self.dtype)))
+        checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
+        delta = jnp.asarray(delta, jnp.dtype(self.dtype))
+        return own_loss.pull(self._engine, own, state, delta, average)
 
-    @partial(jax.jit, static_argnums=0)
-    def _pull(self, state: State, delta: Array) -> Any:
-        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
-            s, memory, delta = lane
-            (d,) = jax.vjp(self.cell.output, s)[1](delta)
-            return (), self.estimator.pull(memory, d)
+    def update(self, state: State, grads: Any, *, readout: Any = None) -> State:
+        """Hand gradients to the optimiser.
 
-        lanes = (state.s, state.memory, delta)
-        return self.cell.project(over_lanes(lane, self.layout)(state.params, lanes)[1])
-
-    @partial(jax.jit, static_argnums=0)
-    def update(self, state: State, grads: Any) -> State:
-        """Hand gradients to the optimiser: the cell's alone (as `pull` gives), or `Params`."""
+        Args:
+            state: whose parameters are updated.
+            grads: the cell's alone, as `pull` gives them, or `Params`.
+            readout: the gradient of the parameters of one's own readout; None: zero.
+        """
         if not isinstance(grads, Params):
-            grads = jax.tree.map(jnp.zeros_like, state.params)._replace(cell=grads)
-        return self._updated(state, grads)
+            zero = jax.tree.map(jnp.zeros_like, state.params)
+            grads = zero._replace(cell=grads)
+        if readout is not None:
+            grads = grads._replace(readout=readout)
+        return own_loss.update(self._engine, state, grads)
+
+    def _own_loss(self) -> OwnLoss:
+        if self.readout is not None:
+            raise TypeError(
+                "advance and pull are for a loss of one's own, and this learner has a readout; "
+                "make it with readout=None, or use run and step"
+            )
+        return self.estimator.with_own_loss()
+
+    def _kept(self, example: Any, lanes: int) -> Any:
+        """One lane's input, as an estimator that keeps it needs to know it."""
+        if not self._own_loss().keeps_input:
+            return None
+        if example is None:
+            raise ValueError(
+                f"{self.estimator.name} keeps the newest inputs until their loss is known, so that "
+                "it must know their kind; use init(key, lanes, example=x) with the x of one step"
+            )
+        x = checks.stream(self.cell, example, (lanes,), self.dtype)
+        return self._engine.inputs(x)[0]
 
     # -- shapes -----------------------------------------------------------------------------------
+
+    def _inputs(self, state: State, x: Any, reset: Any) -> tuple[Any, Any]:
+        """Inputs and resets of one step, checked."""
+        lead = (state.s.shape[0],)
+        x = checks.stream(self.cell, x, lead, self.dtype)
+        return x, checks.flags("reset", reset, lead)
 
     def _checked(
         self,
         state: State,
-        lead: tuple[int, ...],
         x: Any,
         y: Any,
         reset: Any,
         weight: Any,
         noise: Noise,
+        lead: tuple[int, ...] = (),
     ) -> Segment:
         """The data, all parts of it and the noise checked; leading axes ((steps,) lanes)."""
-        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight)
-        steps = lead[0] if len(lead) > 1 else 1
+        if isinstance(x, Segment):
+            x, y, reset, weight = x
         lanes, k = state.s.shape[0], self.estimator.span
+        if not lead:
+            x, lead = checks.steps(x, lanes)
+        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight, self.dtype)
+        steps = lead[0] if len(lead) > 1 else 1
         if state.buffer is not None:
             checks.same_kind(
                 (seg.x, seg.y), (state.buffer.steps.x, state.buffer.steps.y), len(lead)
@@ -575,36 +422,3 @@ class Learner:
             draws = self.draws(lanes, steps)
             checks.given_noise(noise, repeat(draws, steps // (k or steps)) if lead[1:] else draws)
         return seg
-
-    def _floats(self, a: Any) -> Array:
-        """Real numbers in the learner's precision, anything else as it is."""
-        a = jnp.asarray(a)
-        return a.astype(self.dtype) if checks.floating(a) else a
-
-    def _typed(self, seg: Segment) -> Segment:
-        """The data in the types that are computed with."""
-        dtype = jnp.dtype(self.dtype)
-        assert self.readout is not None
-        wanted = {"symbols": jnp.int32, "vectors": dtype}.get(self.readout.targets)
-        x = self._floats(seg.x)
-        return Segment(
-            x=x if checks.floating(x) else x.astype(jnp.int32),
-            y=jax.tree.map(lambda a: jnp.asarray(a, wanted) if wanted else self._floats(a), seg.y),
-            reset=jnp.asarray(seg.reset),
-            weight=jnp.asarray(seg.weight, dtype),
-        )
-
-    def _cut(self, seg: Segment) -> Segment:
-        """(steps, lanes, ...) -> (segments, lanes, k, ...)."""
-        k = self.estimator.span or seg.reset.shape[0]
-        return jax.tree.map(lambda a: a.reshape(-1, k, *a.shape[1:]).swapaxes(1, 2), seg)
-
-
-def _out(seen: Seen, predictions: bool) -> Out:
-    return Out(seen.loss, seen.prediction if predictions else None)
-
-
-def _time_first(a: Array) -> Array:
-    """(segments, lanes, k, ...) -> (steps, lanes, ...)."""
-    a = a.swapaxes(1, 2)
-    return a.reshape(-1, *a.shape[2:])

@@ -196,7 +196,9 @@ class Stepwise(Trace[M]):
             lin, reset = steps.at(0), steps.resets[0]
             return self.step_pull(memory, lin, reset, now, delta, past=read == "past")
         new = self.pushed(memory, steps, noise)
-        return self.pull(memory if read == "start" else new, delta), new
+        if read == "start":  # nothing where δ is zero, as after a reset, whatever G holds
+            return gr.unless_zero(delta, self.pull(memory, delta)), new
+        return self.pull(new, delta), new
 
     def pushed(self, memory: M, steps: Steps, noise: Noise) -> M:
         """The memory after the steps of a segment."""
@@ -219,6 +221,12 @@ def called(method: str, *values: Any, **settings: Any) -> str:
 def ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
     """`a/b`, and 0 where b is not positive."""
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+def since_reset(resets: Bool[Array, " k"]) -> Bool[Array, " k"]:
+    """The steps that no later reset cuts off."""
+    later = jnp.cumsum(resets[::-1])[::-1] - resets
+    return later == 0
 
 
 def safe_sqrt(a: Float[Array, ""]) -> Float[Array, ""]:

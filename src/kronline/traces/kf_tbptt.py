@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.errors import whole_numbers
 from kronline.linearised import Grads, Lin, Outer, Structure
+from kronline.linearised import gradients as gr
 from kronline.noise import Draw, Draws
 from kronline.traces import segment_merge
 from kronline.traces.base import Read, Steps, Trace, called, ratio
@@ -27,6 +28,7 @@ class Carried(NamedTuple):
 
     pairs: dict[str, Pairs]
     tail: Float[Array, ""]  # the weight of the trace's part; may be replaced at any time
+    # at most the largest number that the precision has
     noise: dict[str, Float[Array, ""]]  # v: the mean of ‖G' − G‖², by the closed form
     energy: dict[str, Float[Array, ""]]  # ‖G'‖²
 
@@ -131,6 +133,7 @@ class KFTBPTT(Trace[Carried]):
     ) -> tuple[Grads, Carried]:
         lins = segment_merge.linearised(steps)
         merge = partial(segment_merge.merge_segment, rows=min(d0.size, ROWS), start=True)
+        cut, most = jnp.any(steps.resets), jnp.finfo(d0.dtype).max
         pairs, v, energy, dA = {}, {}, {}, {}
         for name, old in memory.pairs.items():
             pairs[name], now, dA[name] = merge(
@@ -139,5 +142,7 @@ class KFTBPTT(Trace[Carried]):
             # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
             had = memory.energy[name]
             share = jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0)
-            v[name], energy[name] = share * memory.noise[name] + now.variance, now.after
-        return self._weighted(memory, dA), Carried(pairs, memory.tail, v, energy)
+            kept = jnp.where(cut, 0, jnp.minimum(share, most) * memory.noise[name])
+            v[name], energy[name] = jnp.minimum(kept + now.variance, most), now.after
+        past = gr.unless_zero(d0, self._weighted(memory, dA))
+        return past, Carried(pairs, memory.tail, v, energy)

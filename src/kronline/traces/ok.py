@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.errors import whole_numbers
 from kronline.linearised import Grads, Kronecker, Lin, Outer, Sensitivity, StateJac, Structure
+from kronline.linearised import gradients as gr
 from kronline.noise import Draw, Draws
 from kronline.traces import segment_merge
 from kronline.traces.base import Stepwise, called, one_step
@@ -93,7 +94,7 @@ class OK(Stepwise[dict[str, Pairs]]):
                 start=past,
             )
             grads[name] = Outer((old if past else new[name]).U, dA)
-        return grads, new
+        return (gr.unless_zero(delta, grads) if past else grads), new
 
     def pull(self, memory: dict[str, Pairs], delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`."""

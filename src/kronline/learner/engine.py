@@ -1,0 +1,241 @@
+"""The compiled programs of a learner: segments of all lanes, one after another, in one scan."""
+
+import functools
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Key
+
+from kronline import checks
+from kronline.cells import Cell, LinearCell
+from kronline.estimators import Estimator, Model, Params, Seen, Segment
+from kronline.lanes import Layout, over_lanes
+from kronline.learner.monitor import Spread, spread
+from kronline.learner.state import Out, State, out
+from kronline.linearised import gradients as gr
+from kronline.noise import Noise, for_lanes, keys, size, tick
+from kronline.readout import Readout
+from kronline.regularise import Regulariser
+
+DRAWN_AHEAD = 1 << 18  # at most so many numbers of noise are drawn before they are used
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A learner's settings, and what is compiled for them. Data is checked before it comes here."""
+
+    cell: Cell
+    readout: Readout | None
+    estimator: Estimator
+    optimiser: optax.GradientTransformation  # behind its average over several segments, if any
+    layout: Layout
+    dtype: str
+    regularisers: tuple[Regulariser, ...]
+
+    @property
+    def model(self) -> Model:
+        """What is differentiated, with what regularisers add to the loss."""
+        readout = self.readout
+        for r in self.regularisers:
+            readout = readout and r.read(readout)
+        return Model(self.cell, readout)
+
+    # -- start ------------------------------------------------------------------------------------
+
+    def params(self, key: Key[Array, ""]) -> Params:
+        """All that is learnt, from a key."""
+        k_cell, k_readout, k_estimator = jax.random.split(key, 3)
+        dtype = jnp.dtype(self.dtype)
+        readout: Any = ()
+        if self.readout is not None:
+            readout = self.readout.init(k_readout, self.cell.outputs, dtype)
+        own = self.estimator.init_params(k_estimator, self.model, dtype)
+        return Params(self.estimator.init_cell(k_cell, self.cell, dtype), readout, own)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019  an engine is a value, and small
+    def shapes(self) -> Params:
+        """The parameters' shapes."""
+        return jax.eval_shape(lambda: self.params(jax.random.key(0)))
+
+    def start(self, params: Params, memory: Any, key: Key[Array, ""], lanes: int) -> State:
+        """Lanes at zero, one lane's memory for all of them, a new optimiser."""
+        every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
+        s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
+        return State(params, self.optimiser.init(params), s, every, key, jnp.zeros(2, jnp.uint32))
+
+    # -- learn ------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        state: State,
+        seg: Segment,
+        noise: Noise,
+        predictions: bool,
+        norms: bool,
+        monitor: bool,
+    ) -> tuple[State, Out]:
+        """Learn from steps (steps, lanes), segment by segment."""
+
+        def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Any]]:
+            state, grads, seen, apart = self.segment(state, *inputs, monitor=monitor)
+            norm = jnp.sqrt(gr.norm2(grads)) if norms else None
+            return self.updated(state, grads), (out(seen, predictions), (norm, apart))
+
+        state, (seen, (norm, apart)) = self._scan(one, state, self._cut(self.typed(seg)), noise)
+        return state, jax.tree.map(_time_first, seen)._replace(norm=norm, spread=apart)
+
+    run_kept = jax.jit(run, static_argnums=(0, 4, 5, 6))
+    run_in_place = jax.jit(run, static_argnums=(0, 4, 5, 6), donate_argnums=1)
+
+    def step(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
+        """Learn from one step (lanes,)."""
+        seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
+        state, seen = self.run(state, seg, noise, True, False, False)
+        return state, jax.tree.map(lambda a: a[0], seen)
+
+    step_kept = jax.jit(step, static_argnums=0)
+    step_in_place = jax.jit(step, static_argnums=0, donate_argnums=1)
+
+    @partial(jax.jit, static_argnums=(0, 4))
+    def gradients(
+        self, state: State, seg: Segment, noise: Noise, average: bool
+    ) -> tuple[State, Params]:
+        """The gradient of every segment, with the parameters left as they are."""
+
+        def one(state: State, inputs: Any) -> tuple[State, Params]:
+            state, grads, _, _ = self.segment(state, *inputs, average=average)
+            return state, grads
+
+        return self._scan(one, state, self._cut(self.typed(seg)), noise)
+
+    def _scan(self, one: Any, state: State, seg: Segment, noise: Noise) -> tuple[State, Any]:
+        """`one(state, (segment, noise))` over segments; noise is drawn for many of them at once."""
+        if noise is not None:
+            noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(self.dtype)), noise)
+            return jax.lax.scan(one, state, (seg, noise))
+        count, lanes, k = seg.reset.shape
+        numbers = lanes * size(self.estimator.draws(self.model, state.params, k))
+        ahead = min(count, max(1, DRAWN_AHEAD // max(numbers, 1)))
+
+        def several(state: State, seg: Segment) -> tuple[State, Any]:
+            state, noise = self.drawn(state, k, seg.reset.shape[0])
+            return jax.lax.scan(one, state, (seg, noise))
+
+        whole = count // ahead * ahead
+        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, ahead, *a.shape[1:]), seg)
+        if whole == ahead:  # no loop around the loop
+            state, out = several(state, jax.tree.map(lambda a: a[0], blocks))
+        else:
+            state, out = jax.lax.scan(several, state, blocks)
+            out = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), out)
+        if whole < count:
+            state, rest = several(state, jax.tree.map(lambda a: a[whole:], seg))
+            out = jax.tree.map(lambda *parts: jnp.concatenate(parts), out, rest)
+        return state, out
+
+    def drawn(self, state: State, k: int, segments: int) -> tuple[State, Noise]:
+        """Noise for segments of k steps, on a leading axis."""
+        lanes, dtype = state.s.shape[0], jnp.dtype(self.dtype)
+
+        def draw(key: Array) -> Noise:
+            draws = self.estimator.draws(self.model, state.params, k)
+            return for_lanes(key, draws, lanes, dtype)
+
+        noise = jax.vmap(draw)(keys(state.key, state.clock, segments))
+        return state._replace(clock=tick(state.clock, segments)), noise
+
+    def segment(
+        self,
+        state: State,
+        seg: Segment,
+        noise: Noise,
+        *,
+        average: bool = True,
+        monitor: bool = False,
+    ) -> tuple[State, Params, Seen, Spread | None]:
+        """One segment of all lanes: the mean gradient per step, what was seen, how lanes differ.
+
+        How they differ is of the estimator's gradient: without what regularisers add to it.
+        """
+        k = seg.reset.shape[1]
+
+        def lane(params: Params, lane: Any) -> tuple[Any, Any]:
+            s, memory, grads, seen = self.estimator.segment(self.model, params, *lane)
+            norm2 = self._norm2(grads.cell) / k**2 if monitor else None
+            return (s, memory, seen, norm2), (grads, self._penalties(params, lane))
+
+        lanes = (state.s, state.memory, seg, noise)
+        run = over_lanes(lane, self.layout, average=average)
+        (s, memory, seen, norm2), (grads, more) = run(state.params, lanes)
+        grads = jax.tree.map(lambda g: g / k, grads)
+        project = self.cell.project if average else jax.vmap(self.cell.project)
+        grads = grads._replace(cell=project(grads.cell))
+        apart = spread(norm2.mean(), grads.cell, norm2.size) if monitor else None
+        for g in more:
+            grads = grads._replace(cell=jax.tree.map(jnp.add, grads.cell, project(g)))
+        return state._replace(s=s, memory=memory), grads, seen, apart
+
+    def _penalties(self, params: Params, lane: Any) -> list[Any]:
+        """What regularisers add to the cell's gradient per step, of one lane's segment."""
+        s, memory, seg, _ = lane
+        x = jax.tree.map(lambda a: a[0], seg.x)
+        now = (self.model, params, s, memory, x, seg.reset[0])
+        found = [r.gradient(self.estimator, *now) for r in self.regularisers]
+        return [g for g in found if g is not None]
+
+    def _norm2(self, grads: Any) -> Float[Array, ""]:
+        """`‖g‖²` of the cell's gradient of one lane, for the weights that exist."""
+        cell = self.cell
+        if isinstance(cell, LinearCell) and any(
+            w.mask is not None for w in cell.weights().values()
+        ):
+            grads = cell.project(gr.written_out(grads))
+        return gr.norm2(grads)
+
+    def updated(self, state: State, grads: Params) -> State:
+        """The state after an update: optimiser, what may be changed, constraints."""
+        updates, opt = self.optimiser.update(grads, state.opt, state.params)
+        updates = self.estimator.allowed(updates)
+        params = optax.apply_updates(state.params, updates)
+        for r in self.regularisers:
+            params = params._replace(cell=r.constrained(self.cell, params.cell))
+        return state._replace(params=params, opt=opt)
+
+    # -- data -------------------------------------------------------------------------------------
+
+    def floats(self, a: Any) -> Array:
+        """Real numbers in the learner's precision, anything else as it is."""
+        a = jnp.asarray(a)
+        return a.astype(self.dtype) if checks.floating(a) else a
+
+    def typed(self, seg: Segment) -> Segment:
+        """The data in the types that are computed with."""
+        dtype = jnp.dtype(self.dtype)
+        assert self.readout is not None
+        wanted = {"symbols": jnp.int32, "vectors": dtype}.get(self.readout.targets)
+        return Segment(
+            x=self.inputs(seg.x),
+            y=jax.tree.map(lambda a: jnp.asarray(a, wanted) if wanted else self.floats(a), seg.y),
+            reset=jnp.asarray(seg.reset),
+            weight=jnp.asarray(seg.weight, dtype),
+        )
+
+    def inputs(self, x: Any) -> Array:
+        """Inputs in the types that are computed with: symbols as int32."""
+        x = self.floats(x)
+        return x if checks.floating(x) else x.astype(jnp.int32)
+
+    def _cut(self, seg: Segment) -> Segment:
+        """(steps, lanes, ...) -> (segments, lanes, k, ...)."""
+        k = self.estimator.span or seg.reset.shape[0]
+        return jax.tree.map(lambda a: a.reshape(-1, k, *a.shape[1:]).swapaxes(1, 2), seg)
+
+
+def _time_first(a: Array) -> Array:
+    """(segments, lanes, k, ...) -> (steps, lanes, ...)."""
+    a = a.swapaxes(1, 2)
+    return a.reshape(-1, *a.shape[2:])

@@ -1,0 +1,56 @@
+"""Learning with a loss of one's own: take a step, be told δ = ∂L/∂(output), get the gradient."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kronline.estimators import OwnLoss, Params
+from kronline.lanes import over_lanes
+from kronline.learner.engine import Engine
+from kronline.learner.state import State
+from kronline.noise import Noise, for_lanes, keys, tick
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def advance(
+    engine: Engine, own: OwnLoss, state: State, x: Any, reset: Any, noise: Noise
+) -> tuple[State, Float[Array, "lanes h"]]:
+    """One step of every lane, and the cell's outputs."""
+    dtype = jnp.dtype(engine.dtype)
+    if noise is None:
+        (key,) = keys(state.key, state.clock, 1)
+        noise = for_lanes(key, own.draws(engine.model, state.params), state.s.shape[0], dtype)
+        state = state._replace(clock=tick(state.clock, 1))
+    noise = jax.tree.map(lambda a: jnp.asarray(a, dtype), noise)
+
+    def lane(params: Params, lane: Any) -> tuple[Any, Any]:
+        return own.advance(engine.model, params, *lane), ()
+
+    lanes = (state.s, state.memory, engine.inputs(x), reset, noise)
+    (s, memory), _ = over_lanes(lane, engine.layout)(state.params, lanes)
+    return state._replace(s=s, memory=memory), jax.vmap(engine.cell.output)(s)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 4))
+def pull(
+    engine: Engine, own: OwnLoss, state: State, delta: Float[Array, "lanes h"], average: bool
+) -> Any:
+    """The cell's gradient, averaged over lanes, or each lane's own."""
+
+    def lane(params: Params, lane: Any) -> tuple[Any, Any]:
+        s, memory, delta = lane
+        (d,) = jax.vjp(engine.cell.output, s)[1](delta)
+        return (), own.pull(engine.model, params, memory, d)
+
+    lanes = (state.s, state.memory, delta)
+    _, grads = over_lanes(lane, engine.layout, average=average)(state.params, lanes)
+    return engine.cell.project(grads) if average else jax.vmap(engine.cell.project)(grads)
+
+
+@partial(jax.jit, static_argnums=0)
+def update(engine: Engine, state: State, grads: Params) -> State:
+    """Gradients handed to the optimiser."""
+    return engine.updated(state, grads)
