@@ -17,6 +17,7 @@ from kronline.lab.compare import compare_of, noise
 from kronline.lab.compare.result import Result, replace_x
 from kronline.lab.compare.terms import FILE as TERMS
 from kronline.lab.compare.terms import Terms, agreed
+from kronline.lab.report import comparison
 from kronline.lab.runs import config, folder
 from kronline.lab.tasks import TASKS
 from kronline.lab.tasks.copy import CopyTask

@@ -17,7 +17,7 @@ from kronline import disk
 from kronline.errors import UsageError
 from kronline.lab.analysis.numbers import summary
 from kronline.lab.runs import checkpoint, config, folder, loop
-from kronline.lab.tasks.copy import Copy, CopyTask
+from kronline.lab.tasks.copy import BEYOND, Copy, CopyTask
 from kronline.lab.tasks.text import TextTask
 from running import LANES, STEPS, command, killed, process, status, step_of, words
 
@@ -54,7 +54,7 @@ def test_a_run_is_a_folder(unbroken, book, capsys):
     assert text[-1]["test"] < 6
     copy = folder.lines(unbroken["copy"] / "metrics.jsonl")
     T, right = copy[-2]["T"], copy[-1]["right"]
-    assert len(right) == T + loop.BEYOND
+    assert len(right) == T + BEYOND
     assert copy[-1] == {"step": STEPS["copy"], "right": right} | Copy().closing(right, T)
     assert folder.read(unbroken["copy"]).metrics == copy
     told = summary(folder.read(unbroken["copy"]))

@@ -124,7 +124,7 @@ def test_another_text_is_refused_and_a_moved_one_found(unbroken, tmp_path, capsy
     assert same(unbroken["text"], run) == []
     copy = killed(unbroken["copy"], tmp_path / "copy", 100)
     assert command("resume", copy, "--data", text) == 2
-    assert "is for a text" in capsys.readouterr().err
+    assert "--data is for runs that read a file" in capsys.readouterr().err
 
 
 def read_data(run):

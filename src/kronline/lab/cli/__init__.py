@@ -25,7 +25,7 @@ ABOUT = """Train recurrent networks online: unbiased gradients, memory that does
 
 Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
 """
-TRAIN = "Train a network: the paper's copy task, or a language model on any text."
+TRAIN = f"Train a network on one of the tasks: {', '.join(TASKS)}."
 COMPARE = "Train several estimators on equal terms: equal data, equal compute, and their noise."
 SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
 

@@ -87,8 +87,14 @@ def seeds(groups: Sequence[Group]) -> str:
 def curves(part: Part) -> str:
     """What was reached."""
     told = part.task.told
-    reached = _each(part.shown, part.task.curve, told.first, told.then)
+    reached = _each(part.shown, _reached(part), told.first, told.then)
     return f"{told.lead}: {reached}, {steps(part.shown)}."
+
+
+def _reached(part: Part) -> Quantity:
+    """What methods are judged by, or what was measured so far."""
+    task = part.task
+    return task.score if any(g.has(task.score) for g in part.shown) else task.curve
 
 
 def seconds(part: Part) -> str:
@@ -114,7 +120,7 @@ def title(part: Part) -> str:
 def summary(part: Part) -> Summary:
     """A part in one breath."""
     task, shown = part.task, sorted(part.shown, key=score)
-    reached = _each(shown, task.curve, task.told.first, task.told.then, task.learnt)
+    reached = _each(shown, _reached(part), task.told.first, task.told.then, task.learnt)
     if not reached:
         return Summary(title(part), "Nothing is measured yet.", "")
     after = steps(shown)

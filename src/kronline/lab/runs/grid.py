@@ -7,6 +7,7 @@ with more seeds or rates it trains just those that are new.
 import itertools
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -101,8 +102,8 @@ def task_of(path: Path, file: str) -> type[Task]:
     """The task of a folder of several runs; `file`: what its settings are kept in."""
     if (path / ABOUT).is_file():
         kind = json.loads((path / ABOUT).read_text(encoding="utf-8")).get("task")
-    else:  # of an earlier version: by its members
-        kind = next((run.kind for run in _begun(path)), None)
+    else:  # of an earlier version, which did not write it down
+        kind = _task_of_members(path) or _task_with_settings(path / file)
     if kind not in TASKS:
         raise UsageError(
             f"{path}: its {ABOUT} must name the task, one of {', '.join(TASKS)}, got {kind!r}; "
@@ -111,9 +112,19 @@ def task_of(path: Path, file: str) -> type[Task]:
     return TASKS[kind]
 
 
-def _begun(path: Path) -> list[folder.Run]:
-    inside = sorted(f.parent for f in path.glob(f"*/{folder.CONFIG}"))
-    return [folder.read(p) for p in inside if folder.is_run(p)]
+def _task_of_members(path: Path) -> str | None:
+    """Of the first run that was begun."""
+    begun = (f.parent for f in sorted(path.glob(f"*/{folder.CONFIG}")))
+    return next((folder.read(p).kind for p in begun if folder.is_run(p)), None)
+
+
+def _task_with_settings(file: Path) -> str | None:
+    """The only task that has all settings of the file but the grid's own."""
+    names = set(tomllib.loads(file.read_text(encoding="utf-8")))
+    own = {kind: {f.name for f in fields(sweep_of(task))} for kind, task in TASKS.items()}
+    known = set().union(*own.values())
+    fit = [kind for kind, settings in own.items() if names & known <= settings]
+    return fit[0] if len(fit) == 1 else None
 
 
 def members(args: Any, out: Path) -> list[Member]:

@@ -104,8 +104,8 @@ def _same(run: folder.Run, exp: Experiment) -> None:
     then, now = (about.get("data", {}).get("sha256") for about in (run.about, exp.about))
     if then != now:
         raise UsageError(
-            f"the data of {run.path} is not what it began with: needed the parts with sha256 "
-            f"{then}, got {now}; give it by --data"
+            f"the data of {run.path} is not the one that it began with: needed the parts with "
+            f"sha256 {then}, got {now}; give it by --data"
         )
     here = {"version": __version__} | machine.describe()
     there = {"version": run.about["version"]} | run.about["machine"]
