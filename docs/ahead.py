@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from tables import HOME, against, groups
 
-from kronline.lab.report import labels
-from kronline.lab.report.groups import points
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.numbers import points
 from kronline.lab.report.style import PRINT, looks, using
 from kronline.lab.runs.folder import Run
 

@@ -15,13 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from kronline.lab.report import beside, labels, paper, words
+from kronline.lab.analysis import beside, labels
+from kronline.lab.analysis.groups import Group, best_rates, grouped
+from kronline.lab.analysis.numbers import clock, number, points, quantity
+from kronline.lab.analysis.stat import Stat
+from kronline.lab.report import words
 from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import Group, Stat, best_rates, clock, grouped, number, points
-from kronline.lab.report.noise import Series
 from kronline.lab.runs import folder, packed
 from kronline.lab.runs.folder import Run
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.text import PAPER_BITS
 from kronline.lab.variance import steady
+from kronline.lab.variance.series import Series
 
 HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
@@ -71,7 +76,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def groups(kind: str, *places: str) -> list[Group]:
     """The runs of these files of results/, by all but the seed."""
-    return grouped(folder.find([RESULTS / f"{place}.runs" for place in places]), kind)
+    runs = folder.find([RESULTS / f"{place}.runs" for place in places])
+    return grouped(runs, TASKS[kind])
+
+
+def shown(name: str, stat: Stat | None) -> str:
+    """Mean and deviation of a quantity; a dash if it was not measured."""
+    return "–" if stat is None else quantity(name).text(stat.mean, stat.std)
 
 
 def each(group: Group, name: str) -> str:
@@ -81,7 +92,7 @@ def each(group: Group, name: str) -> str:
 
 def learnt(group: Group) -> tuple[str, str]:
     """At the end of copy runs: bits right over the trained lengths, each seed's solved length."""
-    return words.percent(group.stat("right_trained")), each(group, "solved")
+    return shown("right_trained", group.stat("right_trained")), each(group, "solved")
 
 
 def mean(group: Group, name: str) -> float:
@@ -105,7 +116,7 @@ def after(run: Run, name: str, seconds: float) -> float | None:
     return at(run, name, np.interp(seconds, spent, steps)) if seconds <= spent[-1] else None
 
 
-def equal(group: Group, name: str, seconds: float, show: Callable[[Stat | None], str]) -> str:
+def equal(group: Group, name: str, seconds: float) -> str:
     """After that compute; runs that took less count with what they ended with, marked by a sign."""
     ended = [clock(r)[-1][1] < seconds for r in group.runs]
     values = [
@@ -115,7 +126,7 @@ def equal(group: Group, name: str, seconds: float, show: Callable[[Stat | None],
     if None in values:
         return "–"
     sign = ("≥ " if name == "T" else "≤ ") if any(ended) else ""
-    return sign + show(Stat.of(values))
+    return sign + shown(name, Stat.of(values))
 
 
 def rate(group: Group) -> str:
@@ -195,7 +206,7 @@ def copy_rates() -> str:
     """T after 30,000 steps with each learning rate, one seed."""
     found = groups("copy", "copy-rates")
     rates = sorted({g.config["rate"] for g in found}, reverse=True)
-    T = {(g.method, g.config["rate"]): words.count(g.stat("T")) for g in found}
+    T = {(g.method, g.config["rate"]): shown("T", g.stat("T")) for g in found}
     rows = [[m, *(T.get((m, r), "–") for r in rates)] for m in dict.fromkeys(m for m, _ in T)]
     return table(["", *map(labels.rate, rates)], rows)
 
@@ -207,7 +218,7 @@ def copy() -> str:
     budget = min(clock(r)[-1][1] for g in ours for r in g.runs) // 60 * 60  # all of these have it
     rows = []
     for g in sorted(found, key=lambda g: (g.config["clip"] != "none", mean(g, "T"))):
-        reached = (words.count(g.stat("T")), *learnt(g), equal(g, "T", budget, words.count))
+        reached = (shown("T", g.stat("T")), *learnt(g), equal(g, "T", budget))
         rows.append([g.method, clip(g), rate(g), *reached, minutes(g)])
     head = ("", "clip", "rate", "T", *LEARNT)
     return table([*head, f"T after {budget / 60:.0f} minutes of compute", "minutes in all"], rows)
@@ -231,7 +242,7 @@ def copy_million() -> str:
     marks = (100_000, 300_000, 500_000, 1_000_000)
     rows = []
     for g in groups("copy", "copy-million"):
-        T = [words.count(Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
+        T = [shown("T", Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
         rows.append([g.method, rate(g), *T, *learnt(g)])
     (theirs,) = beside.read([RESULTS / "published" / "copy.csv"])
     T = [", ".join(f"{max(y for x, y in run if x <= s):g}" for run in theirs.runs) for s in marks]
@@ -246,15 +257,18 @@ def ptb() -> str:
     budget = mean(base, "seconds")
     rows = []
     for g in found:
-        theirs = paper.PTB.get(g.method)
-        ours = (words.bits(g.stat("valid")), words.bits(g.stat("test")))
+        theirs = PAPER_BITS.get(g.method)
+        ours = (shown("valid", g.stat("valid")), shown("test", g.stat("test")))
         gap = f"{mean(g, 'valid') - mean(base, 'valid'):+.3f}"
         said = (
-            (f"{theirs.valid}, {theirs.test}", f"{theirs.valid - paper.PTB['TBPTT-25'].valid:+.2f}")
+            (
+                f"{theirs['valid']}, {theirs['test']}",
+                f"{theirs['valid'] - PAPER_BITS['TBPTT-25']['valid']:+.2f}",
+            )
             if theirs
             else ("–", "–")
         )
-        compute = (equal(g, "valid", budget, words.bits), minutes(g), len(g.runs))
+        compute = (equal(g, "valid", budget), minutes(g), len(g.runs))
         rows.append([g.method, rate(g), *ours, gap, *said, *compute])
     head = ("", "rate", "valid", "test", "behind TBPTT-25", "paper's valid, test", "paper's gap")
     return table([*head, f"valid after {budget / 60:.1f} minutes", "minutes", "seeds"], rows)
@@ -266,7 +280,7 @@ def ptb_rates() -> str:
     rates = sorted({g.config["rate"] for family in tried for g in family}, reverse=True)
     rows = []
     for family in sorted(tried, key=lambda family: min(mean(g, "valid") for g in family)):
-        valid = {g.config["rate"]: words.bits(g.stat("valid")) for g in family}
+        valid = {g.config["rate"]: shown("valid", g.stat("valid")) for g in family}
         rows.append([family[0].method, *(valid.get(r, "–") for r in rates)])
     return table(["", *map(labels.rate, rates)], rows)
 
@@ -320,7 +334,13 @@ def ptb_tried() -> str:
     """TBPTT-25 with other rates and with clipping: what KF-TBPTT-25 would have to be ahead of."""
     found = [g for g in groups("text", "ptb", "ptb-tried") if g.method == "TBPTT-25"]
     rows = [
-        [clip(g), rate(g), words.bits(g.stat("valid")), words.bits(g.stat("test")), len(g.runs)]
+        [
+            clip(g),
+            rate(g),
+            shown("valid", g.stat("valid")),
+            shown("test", g.stat("test")),
+            len(g.runs),
+        ]
         for g in sorted(found, key=lambda g: mean(g, "valid"))
     ]
     return table(["clip", "rate", "valid", "test", "seeds"], rows)
@@ -331,13 +351,13 @@ def ptb_256() -> str:
     marks = (10_000, 20_000, 40_000, 60_000)
     rows = []
     for g in sorted(best_rates(groups("text", "ptb-256")).shown, key=lambda g: mean(g, "valid")):
-        valid = [words.bits(Stat.of(at(r, "valid", s) for r in g.runs)) for s in marks]
+        valid = [shown("valid", Stat.of(at(r, "valid", s) for r in g.runs)) for s in marks]
         rows.append(
-            [g.method, rate(g), *valid, words.bits(g.stat("test")), minutes(g), len(g.runs)]
+            [g.method, rate(g), *valid, shown("test", g.stat("test")), minutes(g), len(g.runs)]
         )
     (theirs,) = beside.read([RESULTS / "published" / "ptb.csv"])
     last = [[[y for x, y in run if x <= s][-1] for run in theirs.runs] for s in marks]
-    valid = [words.bits(Stat.of(values)) for values in last]
+    valid = [shown("valid", Stat.of(values)) for values in last]
     rows.append([theirs.label, labels.rate(10**-3.5), *valid, "–", "–", len(theirs.runs)])
     return table(["", "rate", *(f"{s:,} steps" for s in marks), "test", "minutes", "seeds"], rows)
 
@@ -345,7 +365,7 @@ def ptb_256() -> str:
 def lstm_copy() -> str:
     """The copy task, by an LSTM."""
     rows = [
-        [g.method, rate(g), words.count(g.stat("T")), *learnt(g), minutes(g)]
+        [g.method, rate(g), shown("T", g.stat("T")), *learnt(g), minutes(g)]
         for g in sorted(groups("copy", "lstm/copy"), key=lambda g: mean(g, "T"))
     ]
     return table(["", "rate", "T", *LEARNT, "minutes"], rows)
@@ -354,7 +374,7 @@ def lstm_copy() -> str:
 def copy_beyond() -> str:
     """The copy task with KF-TBPTT and OK beside the paper's methods."""
     rows = [
-        [g.method, rate(g), words.count(g.stat("T")), *learnt(g)]
+        [g.method, rate(g), shown("T", g.stat("T")), *learnt(g)]
         for g in sorted(groups("copy", "beyond/copy"), key=lambda g: mean(g, "T"))
     ]
     return table(["", "rate", "T", *LEARNT], rows)
@@ -364,7 +384,13 @@ def lstm_ptb() -> str:
     """The Penn Treebank, by an LSTM, each method at its best rate."""
     found = best_rates(groups("text", "lstm/ptb")).shown
     rows = [
-        [g.method, rate(g), words.bits(g.stat("valid")), words.bits(g.stat("test")), minutes(g)]
+        [
+            g.method,
+            rate(g),
+            shown("valid", g.stat("valid")),
+            shown("test", g.stat("test")),
+            minutes(g),
+        ]
         for g in sorted(found, key=lambda g: mean(g, "valid"))
     ]
     return table(["", "rate", "valid", "test", "minutes"], rows)

@@ -61,6 +61,9 @@ from kronline.cells import (
     Tanh as Tanh,
 )
 from kronline.cells import (
+    Uniform as Uniform,
+)
+from kronline.cells import (
     UnitCell as UnitCell,
 )
 from kronline.cells import (

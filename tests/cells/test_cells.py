@@ -154,6 +154,15 @@ def test_initialisations():
     key = jax.random.key(0)
     W = kl.RHN(64, 8).init(key, jnp.float64)["W"]
     assert abs(W.std() - 0.01) < 0.001
+    W = np.asarray(kl.LSTM(64, 3, init_weights=kl.Uniform()).init(key, jnp.float64)["W"])
+    assert (W[-1] == 0).all()  # biases
+    assert 0.99 / 8 < np.abs(W[:-1]).max() <= 1 / 8  # 1/√n
+    assert abs(W[:-1].mean()) < 5 / (192 * W[:-1].size) ** 0.5  # five standard deviations
+    np.testing.assert_allclose(W[:-1].var(), 1 / 192, rtol=0.03)
+    W = kl.Tanh(4, 3, bias=False, init_weights=kl.Uniform(2.0)).init(key, jnp.float64)["W"]
+    assert 1 < np.abs(W).max() <= 2 and (np.asarray(W) != 0).all()
+    with pytest.raises(ValueError, match="scale >= 0"):
+        kl.Uniform(-1.0)
     W = kl.LSTM(16, 3, init_weights=kl.Orthogonal(1.5)).init(key, jnp.float64)["W"]
     for gate in range(4):
         close(W[:16, gate].T @ W[:16, gate], 2.25 * jnp.eye(16))

@@ -9,8 +9,7 @@ import pytest
 
 import kronline as kl
 from kronline import spec
-from kronline.lab import demo
-from kronline.lab.cli import main
+from kronline.lab.cli import demo, main
 
 PNG = b"\x89PNG"
 

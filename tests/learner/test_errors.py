@@ -9,8 +9,8 @@ import optax
 import pytest
 
 import kronline as kl
-from kronline.lab import train
-from kronline.lab.tasks import Copy
+from kronline.lab.runs import training as train
+from kronline.lab.tasks.copy import Copy
 
 LEARNER = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.kf_rtrl(), optax.sgd(0.1))
 BLOCKS = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.tbptt(5), optax.sgd(0.1))

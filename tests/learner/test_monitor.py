@@ -13,10 +13,13 @@ import kronline as kl
 from kills import same
 from kronline.estimators.base import Model
 from kronline.lab.runs import folder
-from kronline.lab.runs.sweep import CopySweep, members
+from kronline.lab.runs.grid import members, sweep_of
+from kronline.lab.tasks.copy import CopyTask
 from kronline.linearised import gradients as gr
 from kronline.traces import uoro
 from running import command, killed, words
+
+CopySweep = sweep_of(CopyTask)
 
 LANES, INPUTS = 5, 3
 WIDE = kl.Normal(0.6)

@@ -6,17 +6,21 @@ import jax
 import numpy as np
 import pytest
 
-from kronline import spec
+from kronline import Tanh, softmax, spec
 from kronline.errors import UsageError
 from kronline.estimators import methods
-from kronline.lab import train
+from kronline.lab.analysis import labels
 from kronline.lab.bench import work
 from kronline.lab.bench.command import Bench
-from kronline.lab.report import labels
-from kronline.lab.runs.settings import CopyRun, TextRun, named
-from kronline.lab.runs.sweep import CopySweep, members
+from kronline.lab.runs import training as train
+from kronline.lab.runs.grid import members, sweep_of
+from kronline.lab.runs.train import named
+from kronline.lab.tasks.copy import CopyTask
+from kronline.lab.tasks.text import TextTask
 from kronline.lab.variance import Variance, main
 from kronline.lab.variance import settings as variance
+
+CopySweep = sweep_of(CopyTask)
 
 # as one would write it, and what it is called then
 METHODS = {
@@ -53,7 +57,7 @@ def test_a_method_is_known_everywhere(text, tmp_path):
             variance.estimator(text, 2)
     else:
         assert variance.estimator(text, 2) == method
-    assert TextRun(estimator=text).learner(3, 4).estimator == method
+    assert TextTask(estimator=text).learner(Tanh(2, 3), softmax(3), 4).estimator == method
     (member,) = members(CopySweep(estimators=(text,), rates=(1e-3,), seeds=(0,)), tmp_path)
     assert member.settings.estimator == text
     assert labels.method(text) == labels.method(member.settings.estimator) == METHODS[text]
@@ -62,12 +66,12 @@ def test_a_method_is_known_everywhere(text, tmp_path):
 
 @pytest.mark.parametrize("text", METHODS)
 def test_a_method_learns(text):
-    run = CopyRun(estimator=text, cell="LeakyTanh", hidden=2, lanes=2, steps=4)
+    run = CopyTask(estimator=text, cell="LeakyTanh", hidden=2, lanes=2, steps=4)
     exp = run.build()
-    training = train.start(exp.learner, exp.task, jax.random.key(0), run.lanes)
+    training = train.start(exp.learner, exp.stream, jax.random.key(0), run.lanes)
     before = jax.tree.map(np.asarray, training.learner.params.readout)
-    after, seen = train.stretch(exp.learner, exp.task, exp.data, training, exp.steps)
-    assert np.isfinite(seen.bits).all() and np.isfinite(seen.norm).all()
+    after, seen = train.stretch(exp.learner, exp.stream, exp.data, training, exp.steps)
+    assert np.isfinite(seen.loss).all() and np.isfinite(seen.norm).all()
     changed = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, after.learner.params.readout)
     assert max(jax.tree.leaves(changed)) > 0
 

@@ -9,6 +9,7 @@ from kronline.cells.init import (
     Normal,
     Orthogonal,
     Spectral,
+    Uniform,
     Weight,
     gate_bias,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "Spectral",
     "Stack",
     "Tanh",
+    "Uniform",
     "UnitCell",
     "Weight",
     "gate_bias",

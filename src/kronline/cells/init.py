@@ -53,6 +53,23 @@ class Normal:
 
 
 @dataclass(frozen=True)
+class Uniform:
+    """Weights uniform in ±scale, biases zero; the scale is 1/√n for n units unless it is given."""
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None and not self.scale >= 0:
+            raise ValueError(f"Uniform needs scale >= 0 or None, got {self.scale}")
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+        scale = w.units**-0.5 if self.scale is None else self.scale
+        W = jax.random.uniform(key, w.shape, dtype, -scale, scale)
+        return W.at[-1].set(0) if w.bias else W
+
+
+@dataclass(frozen=True)
 class Orthogonal:
     """Recurrent rows orthogonal for each gate (times `scale`), inputs N(0, 1/d), bias zero."""
 

@@ -10,16 +10,21 @@ from test_report import copy_run, text_run
 
 from browser import Browser, installed
 from kronline.errors import UsageError
-from kronline.lab.compare import CopyCompare, TextCompare, main, noise, page, resume
-from kronline.lab.compare import run as compare
+from kronline.lab.analysis.curves import Curve
+from kronline.lab.cli import compare
+from kronline.lab.cli.compare import main, resume
+from kronline.lab.compare import compare_of, noise
 from kronline.lab.compare.result import Result, replace_x
 from kronline.lab.compare.terms import FILE as TERMS
 from kronline.lab.compare.terms import Terms, agreed
-from kronline.lab.report.curves import Curve
+from kronline.lab.report import comparison
 from kronline.lab.runs import config, folder
-from kronline.lab.tasks.copy import Copy
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.copy import CopyTask
 from kronline.lab.variance import cost
 from running import command
+
+CopyCompare = compare_of(CopyTask)
 
 # -- terms -----------------------------------------------------------------------------------------
 
@@ -47,13 +52,14 @@ def test_terms_are_kept(tmp_path, monkeypatch):
     assert made[1] == {"a", "c"}
 
 
-@pytest.mark.parametrize(("kind", "cls"), [("copy", CopyCompare), ("text", TextCompare)])
-def test_presets(kind, cls):
-    s = config.start(cls, f"compare-{kind}", ["--preset", "laptop"])
+@pytest.mark.parametrize("kind", TASKS)
+def test_presets(kind):
+    cls = compare_of(TASKS[kind])
+    s = config.start(cls, cls.presets, ["--preset", "laptop"])
     assert s.workers == 1 and s.loss_steps == 5 and len(s.estimators) == 5
-    reasons = config.toml(s, s.PRESETS).splitlines()
+    reasons = config.toml(s, s.presets).splitlines()
     assert sum("  # " in line for line in reasons) > 15
-    assert config.checked(cls, config.toml(s, s.PRESETS), "here")["steps"] == s.steps
+    assert config.checked(cls, config.toml(s, s.presets), "here")["steps"] == s.steps
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_wrong_settings_are_explained(change, words):
 
 
 def test_the_losses_that_end_strings():
-    data, times = noise._strings(Copy(), 4, places=3, loss_steps=3, longest=7)
+    data, times = CopyTask().probe(None, [3, 4, 9], places=3, loss_steps=3, longest=7)
     assert len(times) == 3
     assert all(data.reset[t] for t in times)  # the next string begins there
     assert len(data.x) >= times[-1] + 7
@@ -97,7 +103,7 @@ def made(tmp_path, kind="copy"):
     flops = {"kf_rtrl": 4.0, "tbptt(5)": 1.0}
     terms = Terms(300, {"kf_rtrl": 3e-3, "tbptt(5)": 1e-3}, flops)
     found = {"kf_rtrl": {"variance": 2.0, "cosine": 0.5}}
-    return Result.of(kind, folder.find([tmp_path]), terms, found, 5)
+    return Result.of(TASKS[kind], folder.find([tmp_path]), terms, found, 5)
 
 
 def test_scores_at_equal_data_and_at_equal_compute(tmp_path):
@@ -120,7 +126,7 @@ def test_what_was_measured_long_after_the_data_does_not_count(tmp_path):
     runs = folder.find([tmp_path])
     for steps, want in ((60, None), (96, 3.0), (150, 3.0), (200, 2.5), (295, 2.0)):
         terms = Terms(steps, {"kf_rtrl": 1e-3}, {"kf_rtrl": 1.0})
-        (row,) = Result.of("text", runs, terms, {}, 5).numbers()["rows"]
+        (row,) = Result.of(TASKS["text"], runs, terms, {}, 5).numbers()["rows"]
         assert row["data"] == row["compute"] == want
 
 
@@ -212,6 +218,6 @@ def test_the_page_in_a_browser(browser, finished, width, dark):
 
 
 def test_the_page_without_noise(tmp_path):
-    text = re.sub("<[^>]*>", "", page.page(made(tmp_path))).replace("\u00a0", " ")
+    text = re.sub("<[^>]*>", "", comparison.page(made(tmp_path))).replace("\u00a0", " ")
     assert "At equal data, KF-RTRL is ahead: T = 5." in text
     assert "At equal compute, TBPTT-5 is ahead: T = 6." in text

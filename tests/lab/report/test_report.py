@@ -14,16 +14,24 @@ from matplotlib.figure import Figure
 from browser import Browser, installed
 from kronline import disk
 from kronline.errors import UsageError
-from kronline.lab.report import beside, figures, labels, page, paper, words
+from kronline.lab.analysis import beside, labels
+from kronline.lab.analysis.curves import Curve, curve, profile
+from kronline.lab.analysis.groups import best_rates, grouped
+from kronline.lab.analysis.numbers import number
+from kronline.lab.analysis.stat import Stat
+from kronline.lab.report import differences, figures, page, words
 from kronline.lab.report import panels as draw
 from kronline.lab.report.command import Plot, Report, main
-from kronline.lab.report.curves import Curve, curve, right
 from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import Stat, best_rates, grouped, number
-from kronline.lab.report.noise import series
 from kronline.lab.report.style import DARK, LIGHT, looks
 from kronline.lab.runs import config, folder
-from kronline.lab.runs.settings import CopyRun, TextRun
+from kronline.lab.tasks.copy import CopyTask
+from kronline.lab.tasks.paper import NOT_STATED
+from kronline.lab.tasks.text import TextTask
+from kronline.lab.variance import Variance
+from kronline.lab.variance import paper as noise_paper
+from kronline.lab.variance.series import series
+from kronline.lab.wording import short
 
 EVIL = "<script>alert(1)</script>"
 
@@ -174,7 +182,7 @@ def test_a_setting_that_an_earlier_version_did_not_have(tmp_path):
     copy_run(tmp_path / "old", [1, 2])
     copy_run(tmp_path / "new", [1, 3], seed=1, regulariser="none", monitor=False)
     copy_run(tmp_path / "other", [1, 3], regulariser="row_norm(1)")
-    groups = grouped(folder.find([tmp_path]), "copy")
+    groups = grouped(folder.find([tmp_path]), CopyTask)
     assert {(g.label, tuple(g.seeds)) for g in groups} == {
         ("KF-RTRL, unregularised", (0, 1)),
         ("KF-RTRL, row_norm(1)", (0,)),
@@ -195,11 +203,11 @@ def test_seeds_are_one_group_and_labels_name_only_what_differs(tmp_path):
         copy_run(tmp_path / f"a{seed}", [1], seed=seed, log_every=10 + seed)
     copy_run(tmp_path / "b", [1], estimator="tbptt(25)")
     copy_run(tmp_path / "c", [1], estimator="tbptt(5)", rate=1e-4)
-    groups = grouped(folder.find([tmp_path]), "copy")
+    groups = grouped(folder.find([tmp_path]), CopyTask)
     assert [g.label for g in groups] == ["KF-RTRL", "TBPTT-5", "TBPTT-25"]
     assert groups[0].seeds == [0, 1, 2]
     copy_run(tmp_path / "d", [1], hidden=16)
-    groups = grouped(folder.find([tmp_path]), "copy")
+    groups = grouped(folder.find([tmp_path]), CopyTask)
     assert [g.label for g in groups][:2] == ["KF-RTRL, n = 8", "KF-RTRL, n = 16"]
     assert len({g.label for g in groups}) == 4
 
@@ -208,19 +216,19 @@ def test_the_same_text_is_one_group_by_whatever_path_it_came(tmp_path):
     text_run(tmp_path / "a", [2.0], data="here/book.txt", sha="11", seed=0)
     text_run(tmp_path / "b", [2.0], data="there/book.txt", sha="11", seed=1)
     text_run(tmp_path / "c", [2.0], data="here/book.txt", sha="22", seed=2)
-    picked = best_rates(grouped(folder.find([tmp_path]), "text"))
+    picked = best_rates(grouped(folder.find([tmp_path]), TextTask))
     assert [g.seeds for g in picked.shown] == [[0, 1], [2]]
     assert [g.label for g in picked.shown] == ["KF-RTRL", "KF-RTRL (2)"]
 
 
 def test_mean_and_deviation_over_seeds(runs):
-    kf = best_rates(grouped(runs, "copy")).shown[0]
+    kf = best_rates(grouped(runs, CopyTask)).shown[0]
     assert kf.label == "KF-RTRL"
     T = kf.stat("T")
     assert (T.mean, T.n) == (5, 3)
     assert math.isclose(T.std, math.sqrt((4 + 1 + 9) / 2))
     assert kf.stat("seconds").mean == 3
-    text = grouped(runs, "text")[0]
+    text = grouped(runs, TextTask)[0]
     assert math.isclose(text.stat("valid").mean, (2.0 + 2.1) / 2)  # the best of each
     assert math.isclose(text.stat("test").mean, 2.4)
     assert Stat.of([math.nan, None]) is None and Stat.of([2]).std is None
@@ -231,22 +239,22 @@ def test_the_best_rate_is_picked_by_the_rule(tmp_path):
     copy_run(tmp_path / "late", [1, 2, 4], rate=1e-3)
     copy_run(tmp_path / "early", [1, 4, 4], rate=1e-4)
     copy_run(tmp_path / "low", [3, 3, 3], rate=1e-2)
-    picked = best_rates(grouped(folder.find([tmp_path]), "copy"))
+    picked = best_rates(grouped(folder.find([tmp_path]), CopyTask))
     assert [g.config["rate"] for g in picked.shown] == [1e-4]
     assert [g.config["rate"] for g in picked.tried[0]] == [1e-2, 1e-3, 1e-4]
     assert picked.shown[0].label == "KF-RTRL"  # one rate is left, so it need not be named
     copy_run(tmp_path / "diverged", [9, 9, 9], rate=10**-2.5, state="diverged")
-    picked = best_rates(grouped(folder.find([tmp_path]), "copy"))
+    picked = best_rates(grouped(folder.find([tmp_path]), CopyTask))
     assert [g.config["rate"] for g in picked.shown] == [1e-4]
     text_run(tmp_path / "a", [2.0, 3.0], rate=1e-3)
     text_run(tmp_path / "b", [2.5, 2.4], rate=1e-4)
-    assert best_rates(grouped(folder.find([tmp_path]), "text")).shown[0].config["rate"] == 1e-3
+    assert best_rates(grouped(folder.find([tmp_path]), TextTask)).shown[0].config["rate"] == 1e-3
 
 
 def test_curves_over_steps_and_over_seconds(tmp_path):
     copy_run(tmp_path / "a", [2, 3], seconds=1.0, seed=0)
     copy_run(tmp_path / "b", [4, 5], seconds=3.0, seed=1)
-    (g,) = grouped(folder.find([tmp_path]), "copy")
+    (g,) = grouped(folder.find([tmp_path]), CopyTask)
     c = curve(g, "T", "steps")
     assert c.x.tolist() == [0, 100, 200] and c.mean.tolist() == [1, 3, 4]
     np.testing.assert_allclose(c.std, [0, math.sqrt(2), math.sqrt(2)])
@@ -255,7 +263,7 @@ def test_curves_over_steps_and_over_seconds(tmp_path):
     assert c.mean[np.searchsorted(c.x, 1.5)] == 1.5
     assert (c.x[-1], c.mean[-1]) == (6, 4)  # the first seed ended after 2 s, and keeps its T = 3
     text_run(tmp_path / "t", [4.0, 2.0])
-    c = curve(grouped(folder.find([tmp_path]), "text")[0], "valid", "seconds")
+    c = curve(grouped(folder.find([tmp_path]), TextTask)[0], "valid", "seconds")
     assert math.isclose(np.interp(3.0, c.x, c.mean), 3.0)  # between two measurements
 
 
@@ -296,9 +304,9 @@ def test_curves_of_others_end_where_ours_do():
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("", "needs the columns label, run, step, and either T or valid, got nothing"),
+        ("", "needs the columns label, run, step, and one of T, valid, got nothing"),
         ("step,T\n1,2\n", "got step, T"),
-        ("label,run,step,T,valid\na,0,1,2,3\n", "either T or valid"),
+        ("label,run,step,T,valid\na,0,1,2,3\n", "one of T, valid"),
         ("label,run,step,T\n", "has no measurement"),
         ("label,run,step,T\na,0,1,2\n\na,0,two,3\n", "line 4: step and T must be numbers"),
         ("label,run,step,T\na,0,1\n", "line 2: step and T must be numbers"),
@@ -329,29 +337,29 @@ def test_curves_of_others_are_never_left_out_in_silence(runs, tmp_path):
 def test_unfinished_runs_count_as_far_as_they_go(tmp_path):
     copy_run(tmp_path / "a", [2, 3, 4], seed=0)
     copy_run(tmp_path / "b", [4], seed=1, steps=300, state="diverged")
-    (g,) = grouped(folder.find([tmp_path]), "copy")
+    (g,) = grouped(folder.find([tmp_path]), CopyTask)
     c = curve(g, "T")
     assert c.x.tolist() == [0, 100, 200, 300] and c.mean.tolist() == [1, 3, 3, 4]
     assert c.ended == ((100, 4, "diverged"),)
     text_run(tmp_path / "t", [])
-    assert curve(grouped(folder.find([tmp_path]), "text")[0], "valid") is None
+    assert curve(grouped(folder.find([tmp_path]), TextTask)[0], "valid") is None
 
 
 def test_the_headline_is_what_says_most(tmp_path):
     copy_run(tmp_path / "a", [2, 9], solved=4)
-    summary = words.copy_summary(Findings.of(folder.find([tmp_path])))
+    summary = words.summary(Findings.of(folder.find([tmp_path])).parts[0])
     # bits of length 4 are right, and half of those of 5 to 9: (4 + 35 / 2) / 39
     assert summary.headline == "KF-RTRL reaches T = 9 with 55.1 % of bits right."
     copy_run(tmp_path / "b", [2, 12], solved=0, estimator="uoro")
     copy_run(tmp_path / "c", [2], estimator="tbptt(5)", steps=200, state="stopped")
-    summary = words.copy_summary(Findings.of(folder.find([tmp_path])))
+    summary = words.summary(Findings.of(folder.find([tmp_path])).parts[0])
     assert summary.headline == (
-        "KF-RTRL reaches T = 9 with 55.1 % of bits right, UORO T = 12 with 50.0 % of bits right "
+        "UORO reaches T = 12 with 50.0 % of bits right, KF-RTRL T = 9 with 55.1 % of bits right "
         "and TBPTT-5 T = 2."
     )
     assert "Strings of T − 5 to T bits are trained, T being the curriculum's" in summary.more
     assert "shorter ones are no longer drawn, and are forgotten" in summary.more
-    assert "Solved: KF-RTRL 4 and UORO 0." in summary.more
+    assert "Solved: UORO 0 and KF-RTRL 4." in summary.more
 
 
 def test_runs_of_earlier_versions_are_shown_as_they_would_be_today(tmp_path):
@@ -374,7 +382,8 @@ def test_runs_of_earlier_versions_are_shown_as_they_would_be_today(tmp_path):
 def test_bits_right_are_shown_on_the_whole_axis(runs):
     f = Findings.of(runs)
     ax = Figure().subplots()
-    draw.copy_right(f.copy.shown, f.look)(ax, LIGHT)
+    (part,) = f.of_task(CopyTask)
+    draw.profiles(part, CopyTask.profile, f.look)(ax, LIGHT)
     low, high = ax.get_ylim()
     assert low <= 0 and high >= 100
     assert ax.get_ylabel() == "bits right, %"
@@ -384,14 +393,14 @@ def test_a_chunk_that_was_done_twice_counts_once(tmp_path):
     run = copy_run(tmp_path / "a", [1, 2])
     rows = [{"step": 100, "seconds": 5.0}, *run.timing]  # killed and resumed
     disk.write(tmp_path / "a" / folder.TIMING, "".join(json.dumps(r) + "\n" for r in rows))
-    assert grouped([folder.read(tmp_path / "a")], "copy")[0].stat("seconds").mean == 2
+    assert grouped([folder.read(tmp_path / "a")], CopyTask)[0].stat("seconds").mean == 2
 
 
 def test_bits_right_are_averaged_where_they_were_tried(runs):
-    kf = best_rates(grouped(runs, "copy")).shown[0]  # solved 2, 3 and 7
-    c = right(kf)
+    kf = best_rates(grouped(runs, CopyTask)).shown[0]  # solved 2, 3 and 7
+    c = profile(kf, CopyTask.profile)
     assert c.x.tolist() == list(range(1, 9))
-    np.testing.assert_allclose(c.mean, [1, 1, 2.5 / 3, 0.75, 1, 1, 1, 0.5])
+    np.testing.assert_allclose(c.mean, [100, 100, 250 / 3, 75, 100, 100, 100, 50])
 
 
 def test_draws_of_all_variance_runs_are_pooled(tmp_path):
@@ -442,30 +451,31 @@ def contrast(a, b):
 # -- what differs from the paper -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "cls"), [("copy", CopyRun), ("text", TextRun)])
+@pytest.mark.parametrize(("kind", "cls"), [("copy", CopyTask), ("text", TextTask)])
 def test_the_papers_preset_is_the_papers(kind, cls, tmp_path):
-    def differences(preset, **about):
+    def found_in(preset, **about):
         made = config.start(cls, kind, ["--preset", preset])
         about = {"steps": 10} | about
         folder.create(tmp_path / preset, kind, config.toml(made, kind), about)
         folder.set_status(tmp_path / preset, "stopped", step=0, steps=10)
-        groups = grouped([folder.read(tmp_path / preset)], kind)
-        return {d.what: d for d in paper.differences(kind, groups)}
+        groups = grouped([folder.read(tmp_path / preset)], cls)
+        return {d.what: d for d in differences.of_task(cls, groups)}
 
     text = {"data": {"name": "Penn Treebank", "sha256": {}}} if kind == "text" else {}
-    found = differences("paper", **text)
+    found = found_in("paper", **text)
     open_ = {"seeds", "learning rates tried", "steps", "test", "parameters"}
     open_ |= {"steps between reading and writing", "error that raises T", "what was learnt"}
     assert set(found) <= open_  # one seed, one rate, and what the paper does not say
-    assert found["steps"].paper == paper.NOT_STATED
-    found = differences("laptop")
+    assert found["steps"].paper == NOT_STATED
+    found = found_in("laptop")
     assert found["units"].paper == "256" and found["units"].here != "256"
 
 
 def test_differences_come_from_the_configurations(tmp_path):
     copy_run(tmp_path / "a", [1], hidden=64, threshold=0.1, delay="paper")
     copy_run(tmp_path / "b", [1], hidden=128, threshold=0.1, estimator="uoro", clip=1.0)
-    found = {d.what: d for d in paper.differences("copy", grouped(folder.find([tmp_path]), "copy"))}
+    groups = grouped(folder.find([tmp_path]), CopyTask)
+    found = {d.what: d for d in differences.of_task(CopyTask, groups)}
     assert found["units"].here == "64 (KF-RTRL), 128 (UORO)"
     assert found["T grows below"].here == "0.1"
     assert found["gradient clipping"].here == "none (KF-RTRL), 1 (UORO)"
@@ -473,12 +483,11 @@ def test_differences_come_from_the_configurations(tmp_path):
     assert found["learning rates tried"].here == "10⁻³" and found["seeds"].here == "1"
     assert "network" not in found and "optimiser" not in found
     noise_run(tmp_path / "c", networks=5, draws=10, units_networks=20, units_draws=5, steps=100)
-    noise = {
-        d.what: d
-        for d in paper.differences("variance", grouped(folder.find([tmp_path]), "variance"))
-    }
+    runs = grouped(folder.find([tmp_path]), Variance)
+    every = differences.of_settings(noise_paper.SETTINGS, runs) + noise_paper.differences(runs)
+    noise = {d.what: d for d in every}
     assert noise["repetitions, over time"].here == "50"
-    assert set(noise) == {"repetitions, over time", "text", "exact gradient"}
+    assert set(noise) == {"repetitions, over time", "text that is read", "exact gradient"}
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -596,7 +605,7 @@ def test_what_is_missing_is_one_line(tmp_path):
 
 
 def test_reasons_stand_beside_the_configuration(tmp_path):
-    made_ = config.start(CopyRun, "copy", ["--preset", "laptop"])
+    made_ = config.start(CopyTask, "copy", ["--preset", "laptop"])
     folder.create(tmp_path / "a", "copy", config.toml(made_, "copy"), {})
     reasons = config.comments((tmp_path / "a" / folder.CONFIG).read_text())
     words = Page(page.page(Findings.of(folder.find([tmp_path])))).words
@@ -621,8 +630,8 @@ def test_many_curves_are_still_readable(tmp_path):
 
 
 def test_long_names_are_cut():
-    assert labels.short("folder/book.txt") == "book.txt"
-    assert len(labels.short("x" * 200)) < 50
+    assert short("folder/book.txt") == "book.txt"
+    assert len(short("x" * 200)) < 50
 
 
 # -- the commands ----------------------------------------------------------------------------------

@@ -5,11 +5,17 @@ import tomllib
 
 import pytest
 
+from kronline import softmax
 from kronline.errors import UsageError
 from kronline.lab.runs import config
-from kronline.lab.runs.settings import KINDS, CopyRun, TextRun
-from kronline.lab.runs.sweep import CopySweep, TextSweep
+from kronline.lab.runs.grid import sweep_of
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.copy import CopyTask
+from kronline.lab.tasks.text import TextTask
 from running import command
+
+CopySweep = sweep_of(CopyTask)
+TextSweep = sweep_of(TextTask)
 
 ODD = 'a "b" # no comment \\ \t \n é 😀 \x7f \x01 '
 
@@ -50,7 +56,7 @@ def test_none_is_said_alike_in_files_and_flags(tmp_path, capsys):
         capsys, "train", "text", "--config", tmp_path / "my.toml", "--update-every", "none"
     )
     assert (got["data"], got["steps"], got["clip"]) == ("none", "none", 1.0)
-    read = config.make(TextRun, config.checked(TextRun, text, ""))
+    read = config.make(TextTask, config.checked(TextTask, text, ""))
     assert (read.data, read.steps, read.update_every) == (None, None, None)
     got, _ = printed(capsys, "train", "text", "--estimator", "none")  # not a setting that may be
     assert got["estimator"] == "none"
@@ -59,20 +65,22 @@ def test_none_is_said_alike_in_files_and_flags(tmp_path, capsys):
 @pytest.mark.parametrize(
     "given",
     [
-        CopyRun(),
-        CopyRun(cell=ODD, estimator="#", optimiser='"', rate=0.1 + 0.2, clip=1 / 3, seed=2**32 - 1),
-        CopyRun(
+        CopyTask(),
+        CopyTask(
+            cell=ODD, estimator="#", optimiser='"', rate=0.1 + 0.2, clip=1 / 3, seed=2**32 - 1
+        ),
+        CopyTask(
             rate=5e-324, clip=1.7976931348623157e308, threshold=1e-7, restart=1e16, steps=10**9
         ),
-        CopyRun(preset="paper", cell="x#y", lanes=3, tensorboard=True, update_every=4),
-        TextRun(data=ODD, epochs=1e-05, reset=0.0),
-        TextRun(preset="laptop", data=None, steps=7),
+        CopyTask(preset="paper", cell="x#y", lanes=3, tensorboard=True, update_every=4),
+        TextTask(data=ODD, epochs=1e-05, reset=0.0),
+        TextTask(preset="laptop", data=None, steps=7),
         CopySweep(estimators=("uoro(copies=4)", ODD), rates=(0.1, 1e-300), vary=("hidden=8,16",)),
         TextSweep(preset="paper", seeds=(3,), workers=None),
     ],
 )
 def test_what_is_written_is_read_back_exactly(given):
-    kind = given.KIND
+    kind = given.kind
     text = config.toml(given, kind)
     again = config.make(type(given), config.checked(type(given), text, "the text"))
     assert again == given
@@ -131,22 +139,22 @@ def test_wrong_files_of_sweeps_and_texts():
         (CopySweep, "rates = 0.1", "rates needs a list, got 0.1"),
         (CopySweep, "seeds = [0.5]", "seeds needs int, got 0.5"),
         (CopySweep, "seed = [0.5]", "seed needs int"),
-        (TextRun, "threshold = 0.1", "there is no setting 'threshold'"),
-        (TextRun, "data = 3", "data needs str, got 3"),
+        (TextTask, "threshold = 0.1", "there is no setting 'threshold'"),
+        (TextTask, "data = 3", "data needs str, got 3"),
     ]:
         with pytest.raises(UsageError) as e:
             config.checked(cls, text, "it")
         assert message in str(e.value)
     for wrong in ({"reset": 2.0}, {"epochs": 0.0}, {"valid_every": 0}, {"steps": -1}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            config.make(TextRun, wrong)
+            config.make(TextTask, wrong)
 
 
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'cell = "\xe9"')
     for file in ("none.toml", "latin.toml", "."):
         with pytest.raises(UsageError, match="cannot be read"):
-            config.read(CopyRun, tmp_path / file)
+            config.read(CopyTask, tmp_path / file)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +185,7 @@ ALL = sorted(f.name for f in config.PRESETS.iterdir() if f.name.endswith(".toml"
 
 
 def test_there_is_a_paper_and_a_laptop_preset_for_each_kind():
-    for kind in KINDS:
+    for kind in TASKS:
         assert {"laptop", "paper"} <= set(config.presets(kind))
 
 
@@ -189,23 +197,24 @@ def test_every_value_of_a_preset_has_a_reason_beside_it(file):
     assert all(len(reason) > 3 for reason in reasons.values())
 
 
-@pytest.mark.parametrize(("kind", "cls"), KINDS.items())
+@pytest.mark.parametrize(("kind", "cls"), TASKS.items())
 def test_every_preset_loads_and_builds(kind, cls):
     for name in config.presets(kind):
         made = config.start(cls, kind, ["--preset", name])
         for key, (value, reason) in config.of_preset(cls, kind, name).items():
             assert getattr(made, key) == value
             assert reason
-        assert made.learner(50, 1000).cell.hidden == made.hidden
+        network = made.network(50)
+        assert made.learner(network, softmax(50), 1000).cell.hidden == made.hidden
 
 
 def test_the_papers_presets_are_the_papers():
-    for kind, cls in KINDS.items():
-        made = config.start(cls, kind, ["--preset", "paper"])
+    for cls in (CopyTask, TextTask):
+        made = config.start(cls, cls.kind, ["--preset", "paper"])
         assert (made.cell, made.hidden, made.lanes, made.optimiser) == ("RHN", 256, 256, "adam")
-    copy = config.start(CopyRun, "copy", ["--preset", "paper"])
+    copy = config.start(CopyTask, "copy", ["--preset", "paper"])
     assert (copy.threshold, copy.spread) == (0.15, 5)
-    assert config.start(TextRun, "text", ["--preset", "paper"]).reset == 0.01
+    assert config.start(TextTask, "text", ["--preset", "paper"]).reset == 0.01
     assert CopySweep().rates == TextSweep().rates == (10**-2.5, 10**-3.0, 10**-3.5, 10**-4.0)
     assert CopySweep().seeds == (0, 1, 2, 3, 4)
 
@@ -216,7 +225,7 @@ def test_reasons_stand_only_beside_the_presets_own_values(capsys):
     lines = {line.partition(" = ")[0]: line for line in text.splitlines()}
     assert lines["hidden"] == "hidden = 32"
     assert lines["keep"] == "keep = 2"  # not in the preset
-    preset = config.of_preset(CopyRun, "copy", "laptop")
+    preset = config.of_preset(CopyTask, "copy", "laptop")
     assert lines["rate"] == f"rate = 0.001  # {preset['rate'][1]}"  # given, and the same
     for name, (_, reason) in preset.items():
         assert lines[name].endswith(f"  # {reason}") == (name != "hidden")

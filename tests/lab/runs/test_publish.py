@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_cli import code
 
-from kronline.lab.report import groups
+from kronline.lab.analysis.numbers import number
 from kronline.lab.runs import folder, publish
 
 
@@ -27,12 +27,10 @@ def test_what_is_published_says_what_the_run_says(run, tmp_path, capsys):
     assert told["runs"] == [str(thin.path)] and told["bytes"] < 10_000
     assert told["bytes"] == out.with_name("mine.runs").stat().st_size
     for name in ("T", "right_trained", "solved", "step"):
-        assert groups.number(thin, name) == groups.number(whole, name)
+        assert number(thin, name) == number(whole, name)
     assert 5 <= len(thin.metrics) <= 7 < len(whole.metrics)
     assert thin.metrics == [m for m in whole.metrics if m in thin.metrics]
-    np.testing.assert_allclose(
-        groups.number(thin, "seconds"), groups.number(whole, "seconds"), atol=0.05
-    )
+    np.testing.assert_allclose(number(thin, "seconds"), number(whole, "seconds"), atol=0.05)
     assert (thin.config, thin.about, thin.state) == (whole.config, whole.about, "finished")
     assert thin.name == "small" and [f.name for f in out.parent.iterdir()] == ["mine.runs"]
     assert code("report", str(tmp_path), "--out", str(tmp_path / "page.html")) == 0

@@ -15,10 +15,10 @@ from safetensors import safe_open
 from kills import newest, same, torture
 from kronline import disk
 from kronline.errors import UsageError
+from kronline.lab.analysis.numbers import summary
 from kronline.lab.runs import checkpoint, config, folder, loop
-from kronline.lab.runs.command import summary
-from kronline.lab.runs.settings import CopyRun, TextRun
-from kronline.lab.tasks.copy import Copy
+from kronline.lab.tasks.copy import BEYOND, Copy, CopyTask
+from kronline.lab.tasks.text import TextTask
 from running import LANES, STEPS, command, killed, process, status, step_of, words
 
 
@@ -54,7 +54,7 @@ def test_a_run_is_a_folder(unbroken, book, capsys):
     assert text[-1]["test"] < 6
     copy = folder.lines(unbroken["copy"] / "metrics.jsonl")
     T, right = copy[-2]["T"], copy[-1]["right"]
-    assert len(right) == T + loop.BEYOND
+    assert len(right) == T + BEYOND
     assert copy[-1] == {"step": STEPS["copy"], "right": right} | Copy().closing(right, T)
     assert folder.read(unbroken["copy"]).metrics == copy
     told = summary(folder.read(unbroken["copy"]))
@@ -236,12 +236,12 @@ class Look(loop.Stop):
 
 def started(settings, path):
     exp = settings.build()
-    folder.create(path, settings.KIND, config.toml(settings, settings.KIND), {"steps": exp.steps})
+    folder.create(path, settings.kind, config.toml(settings, settings.kind), {"steps": exp.steps})
     return exp
 
 
 VARIANTS = [
-    CopyRun(
+    CopyTask(
         cell="LSTM",
         optimiser="sgd(momentum=0.9)",
         rate=0.1,
@@ -249,15 +249,15 @@ VARIANTS = [
         schedule="cosine",
         update_every=4,
     ),
-    CopyRun(estimator="tbptt(7)", optimiser="adamw", schedule="linear", delay="paper"),
-    TextRun(cell="GRU", estimator="uoro(copies=2)", valid_every=60, epochs=0.02),
+    CopyTask(estimator="tbptt(7)", optimiser="adamw", schedule="linear", delay="paper"),
+    TextTask(cell="GRU", estimator="uoro(copies=2)", valid_every=60, epochs=0.02),
 ]
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=["lstm", "tbptt", "uoro"])
 def test_stopped_at_any_moment(settings, book, tmp_path):
     given = {"hidden": 8, "lanes": LANES, "log_every": 20, "save_every": 60, "seed": 5}
-    given |= {"steps": 200} if settings.KIND == "copy" else {"data": str(book)}
+    given |= {"steps": 200} if settings.kind == "copy" else {"data": str(book)}
     settings = replace(settings, **given)
     exp = started(settings, tmp_path / "a")
     assert loop.go(tmp_path / "a", settings, exp, quiet=True).state == "finished"

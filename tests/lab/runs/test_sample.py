@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kronline.lab.runs import folder, sample
-from kronline.lab.runs.command import load
+from kronline.lab.runs.train import load
 from kronline.lab.tasks.text import bits_per_character, pieces
 from running import command, killed
 
@@ -64,7 +64,7 @@ def test_lists_of_nothing(tmp_path, capsys, monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(unbroken):
-    return load(unbroken["text"])
+    return load(unbroken["text"])[1:]
 
 
 def test_the_best_parameters_are_used(unbroken, model):
@@ -72,7 +72,7 @@ def test_the_best_parameters_are_used(unbroken, model):
     last = folder.lines(unbroken["text"] / "metrics.jsonl")[-1]
     assert step == last["valid_step"]
     for part, bits in (("valid", last["valid"]), ("test", last["test"])):
-        got = bits_per_character(exp.learner, params, pieces(getattr(exp.corpus, part)))
+        got = bits_per_character(exp.learner, params, pieces(getattr(exp.source, part)))
         assert got == pytest.approx(bits, rel=1e-6)
 
 
@@ -102,10 +102,10 @@ def by_hand(exp, params, prompt, length):
 
 def test_temperature_0_takes_the_likeliest(unbroken, model, capsys):
     exp, params, _ = model
-    prompt = [exp.corpus.symbols.index(c) for c in "def f"]
+    prompt = [exp.source.symbols.index(c) for c in "def f"]
     words = ["--prompt", "def f", "--length", 25, "--temperature", 0]
     got = json.loads(out(capsys, "sample", unbroken["text"], *words, "--json"))["text"]
-    assert [exp.corpus.symbols.index(c) for c in got] == by_hand(exp, params, prompt, 25)
+    assert [exp.source.symbols.index(c) for c in got] == by_hand(exp, params, prompt, 25)
     rng = np.random.default_rng(0)  # a network that writes more than spaces
     wild = jax.tree.map(lambda a: jnp.asarray(rng.normal(0, 2, a.shape), a.dtype), params)
     got = sample.write(exp.learner, wild, np.array(prompt), jax.random.key(0), 25, 0.0).tolist()

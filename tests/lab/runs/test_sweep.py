@@ -11,9 +11,16 @@ import pytest
 
 from kills import newest, same
 from kronline.errors import UsageError
-from kronline.lab.runs import config, folder, sweep, workers
-from kronline.lab.runs.sweep import CopySweep, TextSweep
+from kronline.lab.analysis.sweep import results
+from kronline.lab.runs import config, folder, workers
+from kronline.lab.runs.grid import members, sweep_of
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.copy import CopyTask
+from kronline.lab.tasks.text import TextTask
 from running import SMALL, command, process, status, step_of
+
+CopySweep = sweep_of(CopyTask)
+TextSweep = sweep_of(TextTask)
 
 RATES = (0.03, 0.003)
 METHODS = {"kf_rtrl": "KF-RTRL", "tbptt(5)": "TBPTT-5"}
@@ -230,7 +237,7 @@ def made_up(place, rate, seed, T, state="finished", valid=()):
 
 
 def picked(kind, *paths):
-    result = sweep.results(kind, list(paths))
+    result = results(TASKS[kind], list(paths))
     assert len(result["best"]) == 1
     return result["best"][0]["rate"]
 
@@ -274,7 +281,7 @@ def test_the_rule_for_text(tmp_path):
 
 
 def test_the_papers_grid(tmp_path):
-    found = sweep.members(CopySweep(preset="paper"), tmp_path)
+    found = members(CopySweep(preset="paper"), tmp_path)
     assert len(found) == 3 * 4 * 5
     assert len({m.path for m in found}) == 60
     assert {m.settings.rate for m in found} == {10**-2.5, 10**-3.0, 10**-3.5, 10**-4.0}
@@ -286,7 +293,7 @@ def test_the_papers_grid(tmp_path):
 def test_more_axes(tmp_path):
     base = CopySweep(estimators=("kf_rtrl",), rates=(0.1,), seeds=(0, 0))
     vary = ("hidden=8,16", "cell=RHN,LSTM", "clip=1,none")
-    found = sweep.members(replace(base, vary=vary), tmp_path)
+    found = members(replace(base, vary=vary), tmp_path)
     assert len(found) == 8  # the seed that is named twice is trained once
     got = {(m.settings.hidden, m.settings.cell, m.settings.clip) for m in found}
     assert got == {(h, c, k) for h in (8, 16) for c in ("RHN", "LSTM") for k in (1.0, None)}
@@ -297,12 +304,12 @@ def test_more_axes(tmp_path):
         ("hidden=large", "hidden needs int"),
     ]:
         with pytest.raises(UsageError, match=message):
-            sweep.members(replace(base, vary=(wrong,)), tmp_path)
+            members(replace(base, vary=(wrong,)), tmp_path)
     with pytest.raises(UsageError, match="rates needs at least one"):
-        sweep.members(replace(base, rates=()), tmp_path)
+        members(replace(base, rates=()), tmp_path)
     close = replace(base, rates=(0.1, 0.10001))
     with pytest.raises(UsageError, match=r"names of their own: kf_rtrl-rate0\.1-seed0"):
-        sweep.members(close, tmp_path)
+        members(close, tmp_path)
 
 
 def test_cores_are_dealt_out():

@@ -11,9 +11,9 @@ import pytest
 
 from kills import newest, same
 from kronline import disk
-from kronline.lab import train
 from kronline.lab.runs import checkpoint, folder, loop
-from kronline.lab.runs.settings import CopyRun
+from kronline.lab.runs import training as train
+from kronline.lab.tasks.copy import CopyTask
 from running import LANES, SMALL, command, killed, status, step_of, words
 
 # -- damage ----------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_another_text_is_refused_and_a_moved_one_found(unbroken, tmp_path, capsy
     assert same(unbroken["text"], run) == []
     copy = killed(unbroken["copy"], tmp_path / "copy", 100)
     assert command("resume", copy, "--data", text) == 2
-    assert "is for a text" in capsys.readouterr().err
+    assert "--data is for runs that read a file" in capsys.readouterr().err
 
 
 def read_data(run):
@@ -143,7 +143,7 @@ def first_bad_step(settings, point):
     exp = settings.build()
     learner, k = exp.learner, exp.learner.estimator.span
     state, stream = point.saved.training
-    _, seg = exp.task.batch(stream, (), 20)
+    _, seg = exp.stream.batch(stream, (), 20)
     for t in range(0, 20, k):
         now = slice(t, t + k)
         x, y, reset = (np.asarray(a)[now] for a in (seg.x, seg.y, seg.reset))
@@ -171,13 +171,13 @@ def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys):
     assert message in out
     assert what in message
     assert status(run)["state"] == "diverged"
-    settings = CopyRun(
+    settings = CopyTask(
         hidden=8, lanes=LANES, estimator=estimator, optimiser=optimiser, rate=0.01, steps=1000
     )
     exp = settings.build()
 
     def begin():
-        return train.start(exp.learner, exp.task, jax.random.key(0), LANES)
+        return train.start(exp.learner, exp.stream, jax.random.key(0), LANES)
 
     point = checkpoint.newest(run, checkpoint.shapes(begin, False))
     assert point.step == step_of(newest(run)) > 0

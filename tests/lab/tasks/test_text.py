@@ -12,7 +12,7 @@ import pytest
 
 import kronline as kl
 from kronline.errors import UsageError
-from kronline.lab import train
+from kronline.lab.runs import training as train
 from kronline.lab.tasks import corpus
 from kronline.lab.tasks.text import WARM_UP, Text, bits_per_character, pieces
 

@@ -15,8 +15,9 @@ import pytest
 import kronline as kl
 from kronline.errors import UsageError
 from kronline.estimators.base import Model
-from kronline.lab.runs import command, folder
-from kronline.lab.runs.settings import TextRun
+from kronline.lab.runs import folder, loop
+from kronline.lab.runs import train as trained
+from kronline.lab.tasks.text import TextTask
 from kronline.lab.variance import Variance, continue_, exact, main, measure
 from kronline.lab.variance import plan as plans
 from kronline.lab.variance.run import whole_units
@@ -272,11 +273,11 @@ def test_a_signal_stops_a_run_which_then_goes_on(finished, tmp_path, monkeypatch
 def test_a_trained_network(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat. " * 40)
-    run = TextRun(
+    run = TextTask(
         out=tmp_path / "text", data=str(text), hidden=6, lanes=2, epochs=0.2, log_every=20,
         save_every=40, valid_every=40,
     )  # fmt: skip
-    assert command.train(run) == 0
+    assert trained.new(run)[1].state == "finished"
     out = tmp_path / "variance"
     args = Variance(run=run.out, estimators=("rtrl", "uoro"), characters=30, times=4, out=out)
     assert main(args) == 0
@@ -285,7 +286,7 @@ def test_a_trained_network(tmp_path, capsys):
     exactly = [c for m in metrics if m["estimator"] == "rtrl" for c in m["cosine"]]
     np.testing.assert_allclose(exactly, 1, atol=1e-4)
     plan = plans.make(args)
-    np.testing.assert_array_equal(plan.params.cell["W"], command.load(run.out)[1].cell["W"])
+    np.testing.assert_array_equal(plan.params.cell["W"], trained.load(run.out).params.cell["W"])
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -350,6 +351,6 @@ def test_an_exploding_estimate_stops_the_run(tmp_path, capsys):
     )
     args = replace(TINY, cell=f"{own}:Wild", estimators=("uoro",), out=tmp_path / "run")
     code = main(args)
-    assert code == command.DIVERGED
+    assert code == loop.DIVERGED
     assert folder.read(tmp_path / "run").state == "diverged"
     assert "t = " in capsys.readouterr().err

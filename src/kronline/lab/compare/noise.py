@@ -7,26 +7,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from kronline import spec
-from kronline.estimators.base import Model, Params
+from kronline import Learner, spec
+from kronline.estimators import Model, Params
+from kronline.lab.analysis.numbers import number
 from kronline.lab.progress import Tracker
-from kronline.lab.report.groups import number
-from kronline.lab.runs import command, folder
+from kronline.lab.runs import folder, train
 from kronline.lab.runs.loop import Stop
-from kronline.lab.runs.settings import Experiment
-from kronline.lab.tasks.copy import Copy
 from kronline.lab.variance import exact
 from kronline.lab.variance.measure import measure
 from kronline.lab.variance.plan import STILL
-from kronline.lab.variance.stream import Stream, stream
-from kronline.learner import Learner
+from kronline.lab.variance.stream import Stream
 
 FILE = "noise.jsonl"
-SETTLED = 100  # steps after which noise has settled
-APART = 20  # steps between places of a text
 
 
 class Look(NamedTuple):
@@ -48,7 +42,7 @@ class Network(NamedTuple):
 
 def network(path: Path, look: Look) -> Network:
     """Of a finished run."""
-    exp, params, _ = command.load(path)
+    _, exp, params, _ = train.load(path)
     model = Model(exp.learner.cell, exp.learner.readout)
     true = exact.gradients(model, params, look.data, look.times, look.loss_steps)
     return Network(exp.learner, params, true)
@@ -56,38 +50,10 @@ def network(path: Path, look: Look) -> Network:
 
 def chosen(runs: Sequence[Path], places: int, loss_steps: int, draws: int, longest: int) -> Look:
     """The same for all networks; `longest`: a segment, which has to be read to its end."""
-    exp = command.load(runs[0])[0]
-    if isinstance(exp.task, Copy):
-        reached = [number(folder.read(run), "T") or 1 for run in runs]
-        T = int(np.median(reached))
-        data, times = _strings(exp.task, T, places, loss_steps, longest)
-    else:
-        data, times = _characters(exp, places, loss_steps, longest)
-    return Look(data, times, loss_steps, draws)
-
-
-def _strings(
-    task: Copy, T: int, places: int, loss_steps: int, longest: int
-) -> tuple[Stream, tuple[int, ...]]:
-    """Strings as long as those that the networks are trained on by now; the losses at their end."""
-    each = int(task.total(T))
-    steps = SETTLED + (places + 2) * each + longest + loss_steps
-    state = task.init(jax.random.key(0), 1)._replace(T=jnp.int32(T))
-    _, seg = task.batch(state, (), steps)
-    data = Stream(*(a[:, 0] for a in seg))
-    ends = np.flatnonzero(np.asarray(data.reset)[: steps - longest])
-    return data, tuple(ends[ends >= max(loss_steps, SETTLED // 2)][:places].tolist())
-
-
-def _characters(
-    exp: Experiment, places: int, loss_steps: int, longest: int
-) -> tuple[Stream, tuple[int, ...]]:
-    """The beginning of the text; the places lie at many offsets to a segment."""
-    assert exp.corpus is not None
-    apart = max(APART, loss_steps) + 1
-    times = [max(SETTLED, loss_steps) + apart * i for i in range(places)]
-    data = stream(exp.corpus.train[: times[-1] + longest + 1])
-    return data, tuple(t for t in times if t + longest <= len(data.x))
+    task, exp, _, _ = train.load(runs[0])
+    reached = [number(folder.read(run), task.curve.key) or 1.0 for run in runs]
+    steps, times = task.probe(exp, reached, places, loss_steps, longest)
+    return Look(Stream(*steps), times, loss_steps, draws)
 
 
 def measured(

@@ -6,16 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kronline.lab.analysis.curves import Curve, curve
+from kronline.lab.analysis.groups import Group, Picked, best_rates, grouped
+from kronline.lab.analysis.labels import duration
 from kronline.lab.compare.terms import Terms
-from kronline.lab.report.curves import Curve, curve
-from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import Group, Picked
-from kronline.lab.report.labels import duration
 from kronline.lab.runs.folder import Run
-from kronline.lab.tasks.copy import NUMBERS
+from kronline.lab.tasks import Task
+from kronline.lab.tasks.quantity import Quantity
 
-MEASURED = {"copy": "T", "text": "valid"}  # what the curves show
-ENDS = {"copy": NUMBERS[1:], "text": ("test",)}  # what is measured when a run has ended
 BASE = "kf_rtrl"  # whose step is the unit of cost, if it is there
 
 
@@ -30,20 +28,25 @@ class Row(NamedTuple):
     over_compute: Curve | None  # in seconds
 
 
+def ends(task: type[Task]) -> list[Quantity]:
+    """What is measured when a run has ended, besides what its curve shows."""
+    return [q for q in task.numbers if q.key != task.curve.key]
+
+
 @dataclass(frozen=True)
 class Result:
     """All of it."""
 
-    kind: str
+    task: type[Task]
     terms: Terms
     loss_steps: int
-    findings: Findings
+    picked: Picked
     rows: list[Row]
 
     @classmethod
     def of(
         cls,
-        kind: str,
+        task: type[Task],
         runs: Sequence[Run],
         terms: Terms,
         noise: dict[str, dict[str, float]],
@@ -52,36 +55,32 @@ class Result:
         """From the runs, each method at its best learning rate."""
         # how long one trained is no difference of settings here
         alike = [replace(run, config=run.config | {"steps": terms.steps}) for run in runs]
-        findings = _as_they_were(Findings.of(alike), kind, runs)
-        groups = findings.copy.shown if kind == "copy" else findings.text.shown
-        rows = [_row(g, terms, noise, MEASURED[kind]) for g in groups]
-        return cls(kind, terms, loss_steps, findings, rows)
+        picked = _as_they_were(best_rates(grouped(alike, task)), runs)
+        rows = [_row(g, terms, noise, task.curve.key) for g in picked.shown]
+        return cls(task, terms, loss_steps, picked, rows)
 
     def numbers(self) -> dict[str, Any]:
         """For programs."""
         base = next((r for r in self.rows if r.group.config["estimator"] == BASE), self.rows[0])
         return {
-            "kind": self.kind,
+            "kind": self.task.kind,
             "steps": self.terms.steps,
             "budget": duration(self.terms.budget),
             "budget_seconds": self.terms.budget,
             "loss_steps": self.loss_steps,
             "unit": base.group.label,
-            "rows": [_numbers(r, base, self.kind) for r in self.rows],
+            "rows": [_numbers(r, base, self.task) for r in self.rows],
         }
 
 
-def _as_they_were(f: Findings, kind: str, runs: Sequence[Run]) -> Findings:
+def _as_they_were(picked: Picked, runs: Sequence[Run]) -> Picked:
     """With the runs' own configurations, for whoever reads them."""
     own = {run.path: run for run in runs}
 
     def back(g: Group) -> Group:
         return replace(g, runs=tuple(own[run.path] for run in g.runs))
 
-    picked: Picked = getattr(f, kind)
-    found = Picked([*map(back, picked.shown)], [[*map(back, some)] for some in picked.tried])
-    copy, text = (found, f.text) if kind == "copy" else (f.copy, found)
-    return replace(f, runs=list(runs), copy=copy, text=text)
+    return Picked([*map(back, picked.shown)], [[*map(back, some)] for some in picked.tried])
 
 
 def _row(g: Group, terms: Terms, noise: dict[str, dict[str, float]], measured: str) -> Row:
@@ -110,13 +109,13 @@ def _upto(c: Curve, end: float) -> Curve:
     return Curve(c.x[:n], c.mean[:n], c.std[:n], ended)
 
 
-def _numbers(r: Row, base: Row, kind: str) -> dict[str, Any]:
+def _numbers(r: Row, base: Row, task: type[Task]) -> dict[str, Any]:
     g = r.group
 
     def last(c: Curve | None) -> float | None:
         if c is None or not len(c.mean):
             return None
-        return float(c.mean[-1] if kind == "copy" else c.mean.min())
+        return float(c.mean.min() if task.curve.of_run == "least" else c.mean[-1])
 
     return {
         "label": g.label,
@@ -125,7 +124,7 @@ def _numbers(r: Row, base: Row, kind: str) -> dict[str, Any]:
         "seeds": g.seeds,
         "data": last(r.over_data),
         "compute": last(r.over_compute),
-        **{name: _end(g, name) for name in ENDS[kind]},
+        **{q.key: _end(g, q.key) for q in ends(task)},
         "steps": max(int(run.status.get("steps", 0)) for run in g.runs),
         "us_per_step": 1e6 * r.seconds,
         "time": r.seconds / base.seconds,

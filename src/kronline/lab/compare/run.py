@@ -1,66 +1,53 @@
-"""`kronline compare`: time, train, measure, and write the page.
+"""A comparison: time, train and measure.
 
 A comparison is a folder of runs, as a sweep is. Started again, it goes on where it was stopped.
 """
 
-import json
 import sys
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.table import Table
-
-from kronline import disk
 from kronline.errors import UsageError
 from kronline.lab.compare import noise
-from kronline.lab.compare.result import ENDS, Result
-from kronline.lab.compare.settings import CopyCompare, TextCompare
+from kronline.lab.compare.result import Result
 from kronline.lab.compare.terms import Terms, agreed
-from kronline.lab.progress import wide
-from kronline.lab.report import labels
-from kronline.lab.runs import command, config, folder, loop, sweep, workers
+from kronline.lab.runs import folder, grid, loop, workers
+from kronline.lab.runs.train import RUNS
 from kronline.lab.runs.workers import Member
-from kronline.lab.tasks import copy
 
-FILE, PAGE, RESULT = "compare.toml", "compare.html", "compare.json"
-KINDS: dict[str, type[Any]] = {"copy": CopyCompare, "text": TextCompare}
+FILE = "compare.toml"
 
 
-def main(args: Any) -> int:
+class Ended(NamedTuple):
+    """How a comparison ended."""
+
+    path: Path
+    result: Result | None  # None: it was stopped
+    failed: list[dict[str, str]]
+    signal: int
+
+
+def carry_out(args: Any) -> Ended:
     """Start a comparison, or go on with it."""
-    if args.print_config:
-        print(config.toml(args, args.PRESETS), end="")
-        return 0
-    out = args.out or folder.free(command.RUNS, f"compare-{args.KIND}")
-    grid = sweep.members(args, out)
-    built = {m.settings.estimator: m.settings.build() for m in _first_of_each(grid)}
-    out.mkdir(parents=True, exist_ok=True)
-    print(f"kronline: {out}: {labels.plural(len(grid), 'run')}", file=sys.stderr)
-    with folder.locked(out), loop.stopping("the runs that are at work") as stop:
-        disk.write(out / FILE, config.toml(args, args.PRESETS))
+    out = args.out or folder.free(RUNS, f"compare-{args.task.kind}")
+    members = grid.members(args, out)
+    built = {m.settings.estimator: m.settings.build() for m in _first_of_each(members)}
+    with grid.at_work(out, "compare", FILE, args, len(members)) as stop:
         steps = min(exp.steps for exp in built.values())
         learners = {e: exp.learner for e, exp in built.items()}
         terms = agreed(out, steps, learners, args.lanes)
-        todo = [_long_enough(m, terms, args.most) for m in grid]
+        todo = [_long_enough(m, terms, args.most) for m in members]
         failed = workers.run(todo, args.workers, stop)
         result = None if stop.signal else _result(args, out, todo, terms, stop)
-    if stop.signal or result is None:
+    if result is None:
         print(f"kronline: stopped; the same command goes on with {out}", file=sys.stderr)
-        return 128 + stop.signal
-    from kronline.lab.compare import page  # noqa: PLC0415  matplotlib takes a second
-
-    found = {"compare": str(out), "page": str(out / PAGE), **result.numbers(), "failed": failed}
-    disk.write(out / PAGE, page.page(result))
-    disk.write(out / RESULT, json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found)) if args.json else show(found)
-    return 1 if failed else 0
+    return Ended(out, result, failed, stop.signal)
 
 
-def _first_of_each(grid: Sequence[Member]) -> list[Member]:
-    return list({m.settings.estimator: m for m in reversed(grid)}.values())[::-1]
+def _first_of_each(members: Sequence[Member]) -> list[Member]:
+    return list({m.settings.estimator: m for m in reversed(members)}.values())[::-1]
 
 
 def _long_enough(member: Member, terms: Terms, most: float) -> Member:
@@ -81,48 +68,4 @@ def _result(
     lines = noise.measured(out, trained, args.estimators, stop, **parts)
     if stop.signal:
         return None
-    return Result.of(args.KIND, runs, terms, noise.summary(lines), args.loss_steps)
-
-
-def show(found: dict[str, Any]) -> None:
-    """As a table."""
-    table = Table(title=f"Equal data: {found['steps']:,} steps. Equal compute: {found['budget']}")
-    what = {"copy": "T", "text": "bits/char"}[found["kind"]]
-    table.add_column("method")
-    heads = (f"{what}, equal data", f"{what}, equal compute", "variance", "cosine", "time", "flops")
-    ends = ENDS[found["kind"]]
-    for column in (*heads, *ends, "steps"):
-        table.add_column(column, justify="right")
-    for row in found["rows"]:
-        numbers = (_number(row[name], form) for name, form in FORMS)
-        ended = (_number(row[name], ".3g") for name in ends)
-        table.add_row(row["label"], *numbers, *ended, f"{row['steps']:,}")
-    console = wide()
-    console.print(table)
-    for f in found["failed"]:
-        console.print(f"[red]failed[/] {f['run']}: {f['message']}", highlight=False)
-    print(
-        f"variance and cosine: of estimates of the gradient of the same {found['loss_steps']} "
-        f"losses, in the networks that were trained. time, flops: {found['unit']}'s is 1."
-    )
-    if found["kind"] == "copy":
-        print(copy.LEGEND)
-    print(f"The page: {found['page']}")
-
-
-FORMS = (
-    *(("data", ".4g"), ("compute", ".4g"), ("variance", ".3g"), ("cosine", ".3f")),
-    *(("time", ".2f"), ("flops", ".2f")),
-)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
-
-
-def resume(path: Path, *, as_json: bool = False) -> int:
-    """Go on with a comparison, as its own file describes it."""
-    file = path / FILE
-    kind = "copy" if "threshold" in tomllib.loads(file.read_text(encoding="utf-8")) else "text"
-    cls = KINDS[kind]
-    return main(replace(config.make(cls, config.read(cls, file)), out=path, json=as_json))
+    return Result.of(args.task, runs, terms, noise.summary(lines), args.loss_steps)

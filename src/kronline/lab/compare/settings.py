@@ -1,10 +1,12 @@
 """What `kronline compare` can be told: a sweep's settings, and what is measured besides."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 from kronline.errors import UsageError
-from kronline.lab.runs.sweep import CopySweep, TextSweep
+from kronline.lab.runs.grid import sweep_of
+from kronline.lab.tasks import Task
 
 METHODS = ("kf_rtrl", "uoro", "ok(1)", "kf_tbptt(8, pairs=4)", "tbptt(8)")
 
@@ -31,31 +33,27 @@ class _Terms:
             raise UsageError(f"most must be >= 1, got {self.most}")
 
 
-@dataclass(frozen=True)
-class CopyCompare(_Terms, CopySweep):
-    """The copy task, learnt by several estimators on equal terms.
+DOC = """{title}, learnt by several estimators on equal terms.
 
-    Each is timed first, all in turn. Each is then trained for so many steps (equal data), and on
-    until it has had as much compute as the dearest of them (equal compute). Then estimates of the
-    gradient of the same few losses are compared with the exact one, in the networks that came out,
-    the same networks for all. The result is one page: curves over data, curves over compute, cosine
-    and variance. Started again, it goes on where it was stopped.
+Each is timed first, all in turn. Each is then trained for so many steps (equal data), and on until
+it has had as much compute as the dearest of them (equal compute). Then estimates of the gradient of
+the same few losses are compared with the exact one, in the networks that came out, the same
+networks for all. The result is one page: curves over data, curves over compute, cosine and
+variance. Started again, it goes on where it was stopped.
 
-    Try:
-        kronline compare copy --preset laptop --out runs/compare
-        kronline compare copy --preset laptop --estimators kf_rtrl "kf_tbptt(8)" --steps 20000
-    """
-
-    PRESETS: ClassVar[str] = "compare-copy"
+Try:
+    kronline compare {kind} --preset laptop --out runs/compare
+    kronline compare {kind} --preset laptop --estimators kf_rtrl "kf_tbptt(8)" --steps 20000
+"""
 
 
-@dataclass(frozen=True)
-class TextCompare(_Terms, TextSweep):
-    """A language model, learnt by several estimators on equal terms: see `compare copy --help`.
+@cache
+def compare_of(of: type[Task]) -> type[Any]:
+    """What a comparison on a task can be told."""
 
-    Try:
-        kronline compare text --preset laptop --out runs/compare
-        kronline compare text --preset laptop --data ptb --rates 1e-3 3e-3
-    """
+    @dataclass(frozen=True)
+    class Compare(_Terms, sweep_of(of)):  # type: ignore[misc]
+        presets: ClassVar[str] = f"compare-{of.kind}"
 
-    PRESETS: ClassVar[str] = "compare-text"
+    Compare.__doc__ = DOC.format(title=of.title, kind=of.kind)
+    return Compare

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kronline import disk
+from kronline import Learner, disk
 from kronline.lab.progress import Tracker
 from kronline.lab.variance.cost import UNITS, costs
-from kronline.learner import Learner
 
 FILE = "terms.json"
 

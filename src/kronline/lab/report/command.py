@@ -8,8 +8,11 @@ from typing import Literal
 import tyro
 
 from kronline.errors import UsageError
-from kronline.lab.report.beside import Beside
+from kronline.lab.analysis import beside
+from kronline.lab.analysis.beside import Beside
+from kronline.lab.analysis.groups import grouped
 from kronline.lab.runs import folder
+from kronline.lab.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Report:
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs; folders that hold some; FILE.runs:PATTERN
     out: Path = Path("report.html")  # the page
-    beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid)
+    beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid, ...)
     json: bool = False  # print one JSON object: where the page is, and its numbers
 
 
@@ -36,8 +39,8 @@ class Report:
 class Plot:
     """Draw runs as a figure fit for a paper.
 
-    What is drawn follows from the runs: T of the copy task, validation bits per character of a
-    text, the cosine of a variance run; several kinds become several panels.
+    What is drawn follows from the runs: what their task measures on the way, T of the copy task for
+    instance, or the cosine of a variance run; several kinds become several panels.
 
     Try:
         kronline plot runs/sweep --out copy.pdf
@@ -50,7 +53,7 @@ class Plot:
     out: Path = Path("plot.png")  # .png, .svg or .pdf
     x: Literal["steps", "seconds"] = "steps"  # over data time, or over compute time
     width: float | None = None  # inches; 3.3 is a column, 6.8 a page (default: 3.4 a panel)
-    beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid)
+    beside: tuple[Path, ...] = ()  # CSV files, curves of others: label,run,step,T (or valid, ...)
     over: str | None = None  # instead of curves, what came of each value of this setting
 
 
@@ -61,7 +64,7 @@ def main(args: Report | Plot) -> int:
 
 def report(args: Report) -> int:
     """Write the page, and say where it is."""
-    from kronline.lab.report import beside, page  # noqa: PLC0415  matplotlib takes a second
+    from kronline.lab.report import page  # noqa: PLC0415  matplotlib takes a second
     from kronline.lab.report.findings import Findings  # noqa: PLC0415
 
     runs = folder.find(_given(args.runs))
@@ -75,7 +78,7 @@ def report(args: Report) -> int:
 
 def plot(args: Plot) -> int:
     """Draw, and say where it is."""
-    from kronline.lab.report import beside, figures, groups, over  # noqa: PLC0415  takes a second
+    from kronline.lab.report import figures, over  # noqa: PLC0415  matplotlib takes a second
     from kronline.lab.report.findings import Findings  # noqa: PLC0415
 
     kinds = (".png", ".svg", ".pdf")
@@ -90,10 +93,12 @@ def plot(args: Plot) -> int:
     if others and (args.over is not None or args.x == "seconds"):
         raise UsageError("--beside needs --x steps, and no --over: others' compute is not known")
     if args.over is not None:
-        kinds_ = sorted({run.kind for run in runs})
-        if kinds_ not in (["copy"], ["text"]):
-            raise UsageError(f"over needs runs of copy or of text, got {' and '.join(kinds_)}")
-        over.draw(groups.grouped(runs, kinds_[0]), args.over, args.out, args.width or 6.8)
+        found = sorted({run.kind for run in runs})
+        if len(found) > 1 or found[0] not in TASKS:
+            known = " or of ".join(TASKS)
+            raise UsageError(f"over needs runs of {known}, got {' and '.join(found)}")
+        groups = grouped(runs, TASKS[found[0]])
+        over.draw(groups, args.over, args.out, args.width or 6.8)
         print(f"{args.out}: {len(runs)} runs over {args.over}")
         return 0
     panels = figures.panels_of(Findings.of(runs, others), args.x)

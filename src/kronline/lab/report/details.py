@@ -1,23 +1,28 @@
 """The page's second half: what differs from the paper, and how each run was made."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kronline.lab.report import labels, paper, words
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.groups import HOW, Group
+from kronline.lab.analysis.numbers import number
+from kronline.lab.report import words
+from kronline.lab.report.differences import of_settings, of_task
 from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import HOW, Group, number
 from kronline.lab.report.html import Html, join, prose, table, tag
 from kronline.lab.report.sections import section
 from kronline.lab.runs import packed
 from kronline.lab.runs.config import comments
 from kronline.lab.runs.folder import CONFIG, Run
-from kronline.lab.tasks.copy import NUMBERS
+from kronline.lab.tasks import TASKS
+from kronline.lab.variance import paper
+from kronline.lab.wording import listed, plural
 
-TITLES = {"copy": "The copy task", "text": "Text", "variance": "The noise of gradients"}
+NOISE = "The noise of gradients"
 
 
-def differences(f: Findings, kinds: Iterable[str]) -> Html:
+def differences(f: Findings) -> Html:
     """From the configurations, and from what the paper leaves open."""
     parts: list[Any] = [
         tag(
@@ -26,12 +31,13 @@ def differences(f: Findings, kinds: Iterable[str]) -> Html:
             "the paper's text leaves open, and what is done in another way on purpose.",
         )
     ]
-    for kind in kinds:
-        rows = [
-            [_with(d.what, d.why), d.here, d.paper] for d in paper.differences(kind, f.groups(kind))
-        ]
+    found = [(t.link, of_task(t, [g for p in f.of_task(t) for g in p.groups])) for t in f.tasks]
+    if f.noise:
+        found.append((NOISE, of_settings(paper.SETTINGS, f.noise) + paper.differences(f.noise)))
+    for title, some in found:
+        rows = [[_with(d.what, d.why), d.here, d.paper] for d in some]
         head = ("what", "here", "in the paper")
-        parts.append(table(TITLES[kind], head, rows, words=(0, 1, 2), fits=True))
+        parts.append(table(title, head, rows, words=(0, 1, 2), fits=True))
     parts.append(
         tag(
             "p",
@@ -49,20 +55,26 @@ def _with(name: Any, reason: str) -> Html:
     return join(name, tag("small", reason) if reason else None)
 
 
-def runs(f: Findings, kinds: Iterable[str]) -> Html:
+def chapters(f: Findings) -> dict[str, list[Group]]:
+    """All groups, every learning rate, by title."""
+    found = {words.title(part): part.groups for part in f.parts}
+    return found | ({NOISE: f.noise} if f.noise else {})
+
+
+def runs(found: Mapping[str, Sequence[Group]]) -> Html:
     """Every group's configuration, seeds, version, commit and machine."""
     parts: list[Any] = []
-    for kind in kinds:
-        parts.append(tag("h3", TITLES[kind]))
-        parts += [_group(g) for g in f.groups(kind)]
+    for title, groups in found.items():
+        parts.append(tag("h3", title))
+        parts += [_group(g) for g in groups]
     return section("", "The runs", "runs", *parts)
 
 
 def _group(g: Group) -> Html:
-    title = g.label.strip(", ") or labels.listed(
+    title = g.label.strip(", ") or listed(
         [labels.method(str(e)) for e in g.config.get("estimators", [])]
     )
-    about = f"{labels.plural(len(g.runs), 'seed')}"
+    about = f"{plural(len(g.runs), 'seed')}"
     summary = tag("summary", tag("b", title or g.kind), " ", tag("span", about, _class="quiet"))
     return tag("details", summary, _facts(g), _configuration(g), _members(g))
 
@@ -71,7 +83,7 @@ def _facts(g: Group) -> Html:
     found = {
         "version": [_version(run) for run in g.runs],
         "machine": [_machine(run) for run in g.runs],
-        "text": [_text(run) for run in g.runs],
+        "data": [_data(run) for run in g.runs],
         "parameters": [f"{run.about.get('parameters') or 0:,}" for run in g.runs],
         "started": [labels.date(str(run.about.get("started", ""))) for run in g.runs],
     }
@@ -96,7 +108,7 @@ def _machine(run: Run) -> str:
     cores, memory = m.get("cores"), m.get("memory_gb")
     parts = [
         str(m.get("cpu") or ""),
-        labels.plural(int(cores), "core") if cores else "",
+        plural(int(cores), "core") if cores else "",
         f"{memory:g} GB" if memory else "",
         str(m.get("os") or ""),
         f"Python {m['python']}" if "python" in m else "",
@@ -106,12 +118,12 @@ def _machine(run: Run) -> str:
     return ", ".join(p for p in parts if p)
 
 
-def _text(run: Run) -> str:
+def _data(run: Run) -> str:
     data = run.about.get("data") or {}
     if not data:
         return ""
     sizes = data.get("characters") or {}
-    parts = [str(data.get("name", "")), labels.plural(int(data.get("symbols", 0)), "symbol")]
+    parts = [str(data.get("name", "")), plural(int(data.get("symbols", 0)), "symbol")]
     if sizes:
         parts.append(" / ".join(f"{int(n):,}" for n in sizes.values()) + " characters")
     train = str((data.get("sha256") or {}).get("train", ""))
@@ -136,8 +148,7 @@ def _plain(value: Any) -> str:
 
 
 def _members(g: Group) -> Html:
-    kinds: dict[str, tuple[str, ...]] = {"copy": NUMBERS, "text": ("valid", "test")}
-    names = kinds.get(g.kind, ())
+    names = TASKS[g.kind].numbers if g.kind in TASKS else ()
     rows = []
     for run in g.runs:
         shown = words.numbers(replace(g, runs=(run,)), names)
@@ -150,12 +161,12 @@ def _members(g: Group) -> Html:
     return table("Seeds", head, rows, words=word)
 
 
-def summary(f: Findings, kinds: Iterable[str]) -> Html:
+def summary(f: Findings) -> Html:
     """The outcomes, one after another."""
-    say = {"copy": words.copy_summary, "text": words.text_summary, "variance": words.noise_summary}
+    found = [words.summary(part) for part in f.parts]
+    found += [words.noise_summary(f)] if f.noise else []
     parts = []
-    for kind in kinds:
-        title, headline, more = say[kind](f)
+    for title, headline, more in found:
         parts += [tag("h3", title), tag("p", prose(headline), _class="headline")]
         parts += [tag("p", prose(more), _class="note")] if more else []
     return section("", "In short", "summary", *parts)

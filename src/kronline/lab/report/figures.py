@@ -10,13 +10,13 @@ from typing import Any
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 
+from kronline.lab.analysis.curves import Axis, curve, profile
 from kronline.lab.report import panels as draw
-from kronline.lab.report.curves import Axis, curve, right
 from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import MONITORED
 from kronline.lab.report.panels import Panel
 from kronline.lab.report.style import LIGHT, PRINT, Style, using
 from kronline.lab.runs.folder import Run
+from kronline.lab.tasks.quantity import MONITORED
 
 WIDTH, HEIGHT, FONT = 4.8, 3.3, 11.5  # inches and points: read at a phone's width
 _LONG = re.compile(r"(\d+\.\d\d)\d+")
@@ -77,13 +77,22 @@ def for_run(run: Run) -> Figure:
     """One run's own curves, for its figures folder."""
     f = Findings.of([run])
     panels = panels_of(f, "steps")
-    if run.kind == "text" and panels:
-        panels = [draw.text_bits(g, f.look[g.label]) for g in f.text.shown]
+    for part in f.parts if panels else ():
+        if names := part.task.of_one_run:
+            panels = [draw.one_run(g, names, f.look[g.label]) for g in part.shown]
     with using(LIGHT, FONT):
         columns = max(1, len(panels))
         fig = Figure(figsize=(WIDTH * columns, HEIGHT), layout="constrained")
         draw_on(fig, panels, LIGHT, columns)
     return fig
+
+
+def save_for_run(run: Run) -> Path:
+    """The same, in its figures folder."""
+    out = run.path / "figures" / "curve.png"
+    out.parent.mkdir(exist_ok=True)
+    for_run(run).savefig(out, dpi=150)
+    return out
 
 
 def for_paper(panels: Sequence[Panel], out: Path, width: float, size: float = 9) -> None:
@@ -102,13 +111,14 @@ def for_paper(panels: Sequence[Panel], out: Path, width: float, size: float = 9)
 def panels_of(f: Findings, x: Axis) -> list[Panel]:
     """What can be drawn of these runs."""
     panels = []
-    if any(curve(g, "T", x) for g in f.copy.shown):
-        panels.append(draw.copy_T(f.copy.shown, x, f.look, f.others("copy")))
-        panels += [draw.copy_right(f.copy.shown, f.look)] * any(map(right, f.copy.shown))
-    if any(curve(g, "valid", x) for g in f.text.shown):
-        panels.append(draw.text_valid(f.text.shown, x, f.look, f.others("text")))
-    for shown in (f.copy.shown, f.text.shown) if x == "steps" else ():
-        names = [n for n in MONITORED if any(curve(g, n) for g in shown)]
-        panels += [draw.monitor(shown, name, f.look) for name in names]
+    for part in f.parts:
+        if any(curve(g, part.task.curve.key, x) for g in part.shown):
+            panels.append(draw.curves(part, x, f.look, f.others(part)))
+            of = part.task.profile
+            if of and any(profile(g, of) for g in part.shown):
+                panels.append(draw.profiles(part, of, f.look))
+    for part in f.parts if x == "steps" else ():
+        known = [q for q in MONITORED if any(curve(g, q.key) for g in part.shown)]
+        panels += [draw.monitor(part.shown, q, f.look) for q in known]
     panels += [draw.noise_time(f.over_time, f.look)] * bool(f.over_time)
     return panels + [draw.noise_units(f.over_units, f.look)] * bool(f.over_units)

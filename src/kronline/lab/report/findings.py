@@ -4,23 +4,52 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kronline.lab.report import paper
-from kronline.lab.report.beside import Beside
-from kronline.lab.report.curves import Curve
-from kronline.lab.report.groups import Group, Picked, Stat, best_rates, grouped, number
-from kronline.lab.report.noise import Series, series
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.beside import Beside
+from kronline.lab.analysis.curves import Curve
+from kronline.lab.analysis.groups import Group, best_rates, grouped
+from kronline.lab.analysis.numbers import number
+from kronline.lab.analysis.stat import Stat
 from kronline.lab.report.style import Look, looks
 from kronline.lab.runs.folder import Run
-from kronline.lab.tasks.copy import NUMBERS
+from kronline.lab.tasks import TASKS, Task
+from kronline.lab.variance import Variance
+from kronline.lab.variance.series import Series, series
+
+
+@dataclass(frozen=True)
+class Part:
+    """The runs of one task; of a task with a facet, those of one of its values."""
+
+    task: type[Task]
+    value: Any  # of the facet; None: the task has none
+    shown: list[Group]  # each at its best learning rate
+    tried: list[list[Group]]  # of each shown one, by rate
+
+    @property
+    def facet(self) -> str:
+        """The facet's value in words."""
+        if self.value is None:
+            return ""
+        return labels.setting(self.task.facet, self.value, self.task.kind)
+
+    @property
+    def name(self) -> str:
+        """On the page, to link to."""
+        return self.task.kind if self.value is None else f"{self.task.kind}-{self.value}"
+
+    @property
+    def groups(self) -> list[Group]:
+        """Every learning rate."""
+        return [g for family in self.tried for g in family]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Runs as groups and curves, by kind."""
+    """Runs as groups and curves."""
 
     runs: list[Run]
-    copy: Picked
-    text: Picked
+    parts: list[Part]
     noise: list[Group]  # the variance runs
     over_time: list[Series]
     over_units: list[Series]
@@ -31,57 +60,69 @@ class Findings:
     def of(cls, runs: Iterable[Run], beside: Sequence[Beside] = ()) -> "Findings":
         """Everything at once."""
         runs = list(runs)
-        copy, text = (best_rates(grouped(runs, kind)) for kind in ("copy", "text"))
+        parts = [part for task in TASKS.values() for part in parts_of(runs, task)]
         over_time, over_units = series(runs, "time"), series(runs, "units")
         look = looks(
-            [(g.method, g.label) for g in copy.shown],
-            [(g.method, g.label) for g in text.shown],
+            *([(g.method, g.label) for g in part.shown] for part in parts),
             [(s.method, s.label) for s in [*over_time, *over_units]],
         )
-        noise = grouped(runs, "variance")
+        noise = grouped(runs, Variance)
         apart = [b._replace(label=f"{b.label} (others)") if b.label in look else b for b in beside]
-        return cls(runs, copy, text, noise, over_time, over_units, look, apart)
+        return cls(runs, parts, noise, over_time, over_units, look, apart)
 
-    def others(self, kind: str) -> list[tuple[str, Curve]]:
-        """Curves of others that belong to a kind of run, as far as ours come."""
-        steps = [number(run, "step") or 0 for run in self.runs if run.kind == kind]
+    def of_task(self, task: type[Task]) -> list[Part]:
+        """Its parts."""
+        return [part for part in self.parts if part.task is task]
+
+    @property
+    def tasks(self) -> list[type[Task]]:
+        """Those that there are runs of."""
+        return [task for task in TASKS.values() if self.of_task(task)]
+
+    def others(self, part: Part) -> list[tuple[str, Curve]]:
+        """Curves of others that belong to a part, as far as ours come."""
+        kind = part.task.kind
+        steps = [number(run, "step") or 0 for g in part.groups for run in g.runs]
         found = [(b.label, b.curve.until(max(steps))) for b in self.beside if b.kind == kind]
         return [(label, c) for label, c in found if len(c.x) > 1]
 
-    def groups(self, kind: str) -> list[Group]:
-        """All groups of a kind, every learning rate."""
-        if kind == "variance":
-            return self.noise
-        return [g for family in getattr(self, kind).tried for g in family]
-
     def numbers(self) -> dict[str, Any]:
         """The page's numbers, for programs."""
-        kinds = (("copy", self.copy, _COPY), ("text", self.text, _TEXT))
         out: dict[str, Any] = {
-            kind: [_row(g, names) for g in picked.shown] for kind, picked, names in kinds
+            task.kind: [_row(g) for part in self.of_task(task) for g in part.shown]
+            for task in TASKS.values()
         }
-        out["rates"] = [
-            _row(g, names)
-            for _, picked, names in kinds
-            for family in picked.tried
-            if len(family) > 1
-            for g in family
-        ]
+        families = [family for part in self.parts for family in part.tried]
+        out["rates"] = [_row(g) for family in families if len(family) > 1 for g in family]
         out["variance"] = {"time": _rows(self.over_time), "units": _rows(self.over_units)}
         return out
 
 
-_COPY, _TEXT = (*NUMBERS, "seconds"), ("valid", "test", "seconds")
+def parts_of(runs: Sequence[Run], task: type[Task]) -> list[Part]:
+    """A task's runs: all together, or by its facet."""
+    own = [run for run in runs if run.kind == task.kind]
+    if not own:
+        return []
+    if not task.facet:
+        return [_part(task, None, own)]
+    by_value: dict[str, list[Run]] = {}
+    for run in own:
+        value = run.config.get(task.facet, getattr(task, task.facet))
+        by_value.setdefault(value, []).append(run)
+    return [_part(task, value, some) for value, some in by_value.items()]
 
 
-def _row(g: Group, names: Sequence[str]) -> dict[str, Any]:
+def _part(task: type[Task], value: Any, runs: Sequence[Run]) -> Part:
+    return Part(task, value, *best_rates(grouped(runs, task)))
+
+
+def _row(g: Group) -> dict[str, Any]:
+    task = TASKS[g.kind]
     row: dict[str, Any] = {"label": g.label, "method": g.method, "rate": g.config.get("rate")}
     row |= {"seeds": g.seeds, "states": [run.state for run in g.runs]}
-    row |= {name: _stat(g.stat(name)) for name in names}
-    if g.kind == "copy":
-        return row | {"paper": paper.COPY_T.get(g.method)}
-    bits = paper.PTB.get(g.method)
-    return row | {"paper": bits._asdict() if bits else None}
+    row |= {task.facet: g.config[task.facet]} if task.facet else {}
+    row |= {name: _stat(g.stat(name)) for name in (*(q.key for q in task.numbers), "seconds")}
+    return row | {"paper": task.published(g.method, g.config)}
 
 
 def _rows(found: Sequence[Series]) -> list[dict[str, Any]]:

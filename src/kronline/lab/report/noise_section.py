@@ -5,10 +5,10 @@ from kronline.lab.report import sections, words
 from kronline.lab.report.findings import Findings
 from kronline.lab.report.html import Html, join, table, tag
 from kronline.lab.report.keys import named
-from kronline.lab.report.noise import Series
 from kronline.lab.report.panels import Panel
 from kronline.lab.runs.folder import Run
 from kronline.lab.variance import steady
+from kronline.lab.variance.series import Series
 
 
 def section(f: Findings) -> Html:

@@ -7,20 +7,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from kronline.errors import UsageError
-from kronline.lab.report import labels
-from kronline.lab.report.groups import MONITORED, Group, Stat, number
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.groups import Group
+from kronline.lab.analysis.numbers import number
+from kronline.lab.analysis.stat import Stat
 from kronline.lab.report.style import PRINT, Look, using
-from kronline.lab.tasks import copy
-
-NAMES = {
-    "T": "curriculum's T",
-    "right_trained": "bits right over\ntrained lengths",
-    "solved": "solved length",
-    "valid": "validation bits/char",
-    "test": "test bits/char",
-    "snr": "signal over noise,\na lane",
-    "noise": "a step's noise,\nof the trace",
-}
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.quantity import MONITORED
 
 
 def draw(groups: Sequence[Group], setting: str, out: Path, width: float, size: float = 9) -> None:
@@ -42,21 +35,21 @@ def draw(groups: Sequence[Group], setting: str, out: Path, width: float, size: f
             f"over needs a setting that has several values in these runs, got {setting!r} with "
             f"{' and '.join(found) or 'none'}; settings are {', '.join(known)}"
         )
-    own = copy.NUMBERS if groups[0].kind == "copy" else ("valid", "test")
-    names = [n for n in (*own, *MONITORED) if any(g.stat(n) for g in groups)]
+    own = TASKS[groups[0].kind].numbers
+    drawn = [q for q in (*own, *MONITORED) if any(g.has(q) for g in groups)]
     with using(PRINT, size, outlines=False):
         fig = Figure(figsize=(width, 0.8 + 0.2 * len(found)), layout="constrained")
-        axes = fig.subplots(1, len(names), sharey=True, squeeze=False)[0]
-        for ax, name in zip(axes, names, strict=True):
+        axes = fig.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
+        for ax, q in zip(axes, drawn, strict=True):
             for y, members in enumerate(found.values()):
-                seeds = [number(run, name) for g in members for run in g.runs]
-                seeds = [v for v in seeds if v is not None]
+                every = [number(run, q.key) for g in members for run in g.runs]
+                seeds = [q.factor * v for v in every if v is not None]
                 ax.plot(seeds, [y] * len(seeds), "o", color=Look(0).colour(PRINT), ms=4, alpha=0.6)
                 if stat := Stat.of(seeds):
                     ax.plot(stat.mean, y, "|", color=PRINT.ink, ms=11, mew=1.6)
                     if y == 0:
                         ax.axvline(stat.mean, color=PRINT.muted, lw=0.8, zorder=0)
-            ax.set_xlabel(NAMES[name])
+            ax.set_xlabel(q.axis.replace(", ", ",\n"))
             ax.locator_params(axis="x", nbins=3)
             ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
             ax.margins(x=0.12)

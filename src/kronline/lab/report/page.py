@@ -7,17 +7,19 @@ from pathlib import Path
 from kronline import disk
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.lab.report import details, keys, labels, noise_section, paper, sections
-from kronline.lab.report.beside import Beside
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.beside import Beside
+from kronline.lab.report import details, keys, noise_section, sections
 from kronline.lab.report.findings import Findings
 from kronline.lab.report.html import Html, prose, tag
 from kronline.lab.report.style import Look
 from kronline.lab.runs.folder import Run
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.paper import CITATION
+from kronline.lab.wording import listed, plural
 
 # nothing is ever loaded: a browser that knows this refuses to
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-KINDS = ("copy", "text", "variance")
-LINKS = {"copy": ("copy", "Copy task"), "text": ("text", "Text"), "variance": ("noise", "Noise")}
 
 
 def write(runs: Sequence[Run], out: Path, beside: Sequence[Beside] = ()) -> Path:
@@ -39,15 +41,18 @@ def write(runs: Sequence[Run], out: Path, beside: Sequence[Beside] = ()) -> Path
 
 def page(f: Findings) -> str:
     """The whole page."""
-    kinds = [kind for kind in KINDS if any(run.kind == kind for run in f.runs)]
-    title = _title(f, kinds)
-    make = {"copy": sections.copy, "text": sections.text, "variance": noise_section.section}
-    main: list[Html | None] = [details.summary(f, kinds), *(make[kind](f) for kind in kinds)]
-    main += [sections.missing([k for k in KINDS if k not in kinds])]
-    main += [details.differences(f, kinds), details.runs(f, kinds)]
-    places = [("summary", "In short"), *(LINKS[kind] for kind in kinds)]
+    main: list[Html | None] = [details.summary(f)]
+    main += [sections.learning(f, part) for part in f.parts]
+    main += [noise_section.section(f)] if f.noise else []
+    main += [sections.missing([t for t in TASKS.values() if t not in f.tasks], not f.noise)]
+    main += [details.differences(f), details.runs(details.chapters(f))]
+    places = [("summary", "In short")]
+    places += [(part.name, part.facet or part.task.link) for part in f.parts]
+    places += [("noise", "Noise")] if f.noise else []
     places += [("differences", "What differs"), ("runs", "The runs")]
-    return document(title, _lead(f), places, main, f.look, f"The paper: {paper.CITATION}.", FOOT)
+    cited = dict.fromkeys([CITATION, *(task.paper.citation for task in f.tasks)])
+    papers = [f"{'The paper' if i == 0 else 'Also'}: {text}." for i, text in enumerate(cited)]
+    return document(_title(f), _lead(f), places, main, f.look, *papers, FOOT)
 
 
 def document(
@@ -81,21 +86,20 @@ def document(
     return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
-def _title(f: Findings, kinds: Sequence[str]) -> str:
-    texts = labels.texts(g.config for g in f.text.shown)
-    names = {"copy": "the copy task", "text": texts, "variance": "gradient noise"}
-    return "Learning online: " + labels.listed([names[kind] for kind in kinds])
+def _title(f: Findings) -> str:
+    about = [t.about([g for part in f.of_task(t) for g in part.shown]) for t in f.tasks]
+    return "Learning online: " + listed(about + ["gradient noise"] * bool(f.noise))
 
 
 def _lead(f: Findings) -> str:
-    methods = [g.method for g in [*f.copy.shown, *f.text.shown]]
+    methods = [g.method for part in f.parts for g in part.shown]
     methods += [s.method for s in [*f.over_time, *f.over_units]]
     dates = sorted({str(run.about.get("started", ""))[:10] for run in f.runs} - {""})
     days = [labels.date(d) for d in dates]
     when = f"of {days[0]}" + (f" to {days[-1]}" if days[1:] else "") if days else ""
     return (
-        f"{labels.listed(list(dict.fromkeys(methods)))}, in "
-        f"{labels.plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL reports."
+        f"{listed(list(dict.fromkeys(methods)))}, in "
+        f"{plural(len(f.runs), 'run')} {when}, beside what the paper on KF-RTRL reports."
     )
 
 

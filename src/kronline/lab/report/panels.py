@@ -1,4 +1,4 @@
-"""The paper's figures with our curves in them: one function a panel, for any ground."""
+"""Panels of figures: one function each, for any ground."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,12 +7,13 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from kronline.lab.report import labels
-from kronline.lab.report.curves import Axis, Curve, curve, right
-from kronline.lab.report.groups import Group
-from kronline.lab.report.noise import Series
+from kronline.lab.analysis.curves import Axis, Curve, curve, profile
+from kronline.lab.analysis.groups import Group
+from kronline.lab.report.findings import Part
 from kronline.lab.report.style import Look, Style
-from kronline.lab.tasks.copy import Copy
+from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.quantity import SNR, Profile, Quantity
+from kronline.lab.variance.series import Series
 
 MARKS = {"diverged": "x", "running": ">", "stopped": "|", "killed": "|"}  # where a seed ended
 
@@ -23,66 +24,53 @@ Panel = Callable[[Axes, Style], None]
 Others = Sequence[tuple[str, Curve]]  # curves that are not ours, with their labels
 
 
-def copy_T(groups: Sequence[Group], axis: Axis, look: Looks, others: Others = ()) -> Panel:
-    """Figure 1a: the curriculum's T, over data time or compute time."""
+def curves(part: Part, axis: Axis, look: Looks, others: Others = ()) -> Panel:
+    """What a task measures on the way, over data time or compute time."""
+    task = part.task
 
     def draw(ax: Axes, style: Style) -> None:
-        scale = _time(ax, axis, [curve(g, "T", axis) for g in groups])
-        for g in groups:
-            _line(ax, curve(g, "T", axis), g.label, look[g.label], style, scale)
+        found = [curve(g, task.curve.key, axis) for g in part.shown]
+        scale = _time(ax, axis, found)
+        for g, c in zip(part.shown, found, strict=True):
+            _line(ax, c, g.label, look[g.label], style, scale)
         _others(ax, others, axis, style, scale)
-        _horizons(ax, groups, style)
-        ax.set_ylabel("curriculum's T")
-        ax.set_ylim(bottom=0)
-        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        _levels(ax, task.levels(part.shown), style)
+        shown = [*found, *(c for _, c in others if axis == "steps")]
+        _height(ax, task.curve, [c for c in shown if c is not None])
+        ax.set_ylabel(", ".join(p for p in (task.curve.axis, part.facet) if p))
 
     return draw
 
 
-def copy_right(groups: Sequence[Group], look: Looks) -> Panel:
-    """What is learnt at the end: the share of bits right, by string length."""
+def profiles(part: Part, of: Profile, look: Looks) -> Panel:
+    """What runs measured for 1, 2, 3, ... when they had ended."""
 
     def draw(ax: Axes, style: Style) -> None:
-        for g in groups:
-            c = right(g)
-            if c is not None:
-                percent = Curve(c.x, 100 * c.mean, 100 * c.std)
-                _line(ax, percent, g.label, look[g.label], style, every=1)
-        ax.axhline(50, color=style.muted, lw=0.8)
+        for g in part.shown:
+            _line(ax, profile(g, of), g.label, look[g.label], style, every=1)
+        height, means = of.level
+        ax.axhline(height, color=style.muted, lw=0.8)
         place = ("axes fraction", "data")
-        ax.annotate("guessing", (1, 49), xycoords=place, va="top", ha="right", color=style.muted)
-        ax.set(xlabel="string length", ylabel="bits right, %", ylim=(-4, 104))
+        at = (1, height - 1)
+        ax.annotate(means, at, xycoords=place, va="top", ha="right", color=style.muted)
+        ax.set(xlabel=of.x, ylabel=of.axis, ylim=of.limits)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return draw
 
 
-def text_valid(groups: Sequence[Group], axis: Axis, look: Looks, others: Others = ()) -> Panel:
-    """Figure 2: validation bits per character, over data time or compute time."""
+def one_run(group: Group, names: Sequence[tuple[str, str]], look: Look) -> Panel:
+    """Several quantities of one run in one panel: (key, name) of each, the last in its own look."""
+    task = TASKS[group.kind]
 
     def draw(ax: Axes, style: Style) -> None:
-        curves = [curve(g, "valid", axis) for g in groups]
-        scale = _time(ax, axis, curves)
-        for g, c in zip(groups, curves, strict=True):
-            _line(ax, c, g.label, look[g.label], style, scale)
-        _others(ax, others, axis, style, scale)
-        ax.set_ylabel("validation bits/char")
-        shown = [*curves, *(c for _, c in others if axis == "steps")]
-        _without_the_first_fall(ax, [c for c in shown if c is not None])
-
-    return draw
-
-
-def text_bits(group: Group, look: Look) -> Panel:
-    """One run of a text: bits of the training stream as it comes, and of validation."""
-
-    def draw(ax: Axes, style: Style) -> None:
-        stream, valid = (curve(group, name) for name in ("bits", "valid"))
-        scale = _time(ax, "steps", [stream, valid])
-        _line(ax, stream, f"{group.label}, training", Look(2), style, scale)
-        _line(ax, valid, f"{group.label}, validation", look, style, scale)
-        ax.set_ylabel("bits/char")
-        _without_the_first_fall(ax, [c for c in (stream, valid) if c is not None])
+        found = [curve(group, key) for key, _ in names]
+        scale = _time(ax, "steps", found)
+        for i, (c, (_, name)) in enumerate(zip(found, names, strict=True)):
+            own = look if i == len(names) - 1 else Look(2 + i)
+            _line(ax, c, f"{group.label}, {name}", own, style, scale)
+        ax.set_ylabel(task.loss_axis)
+        _height(ax, task.curve, [c for c in found if c is not None])
 
     return draw
 
@@ -116,43 +104,33 @@ def noise_units(found: Sequence[Series], look: Looks) -> Panel:
     return draw
 
 
-def monitor(groups: Sequence[Group], name: str, look: Looks) -> Panel:
+def monitor(groups: Sequence[Group], of: Quantity, look: Looks) -> Panel:
     """What `--monitor` measured: the lanes' signal over noise, or the noise by the closed form."""
 
     def draw(ax: Axes, style: Style) -> None:
-        curves = [curve(g, name) for g in groups]
-        scale = _time(ax, "steps", curves)
-        for g, c in zip(groups, curves, strict=True):
+        found = [curve(g, of.key) for g in groups]
+        scale = _time(ax, "steps", found)
+        for g, c in zip(groups, found, strict=True):
             _line(ax, c, g.label, look[g.label], style, scale)
-        words = {"snr": "signal over noise, a lane", "noise": "a step's noise, of the trace"}
-        ax.set_ylabel(words[name])
-        if name == "snr":
+        ax.set_ylabel(of.axis)
+        if of is SNR:
             ax.axhline(0, color=style.muted, lw=0.8)
 
     return draw
 
 
 def lines(
-    found: Sequence[tuple[str, Curve | None]],
-    look: Looks,
-    axis: Axis,
-    what: str,
-    *,
-    less: bool = False,
+    found: Sequence[tuple[str, Curve | None]], look: Looks, axis: Axis, of: Quantity
 ) -> Panel:
-    """Curves that are made already, over steps or seconds; `less` is better, as of bits."""
+    """Curves of a quantity that are made already, over steps or seconds."""
 
     def draw(ax: Axes, style: Style) -> None:
         known = [(label, c) for label, c in found if c is not None and len(c.x)]
         scale = _time(ax, axis, [c for _, c in known])
         for label, c in known:
             _line(ax, c, label, look[label], style, scale)
-        ax.set_ylabel(what)
-        if less:
-            _without_the_first_fall(ax, [c for _, c in known])
-        else:
-            ax.set_ylim(bottom=0)
-            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_ylabel(of.axis)
+        _height(ax, of, [c for _, c in known])
 
     return draw
 
@@ -253,23 +231,16 @@ def _time(ax: Axes, axis: Axis, curves: Sequence[Curve | None]) -> float:
     return scale
 
 
-def reach(group: Group) -> int | None:
-    """The longest string whose bits TBPTT-k's gradient can follow: lag <= k − 1."""
-    k = labels.horizon(str(group.config.get("estimator", "")))
-    delay = group.config.get("delay", "short")
-    if k is None or delay not in ("short", "paper"):
-        return None
-    return max((length for length in range(1, k) if Copy(delay).lag(length) <= k - 1), default=0)
-
-
-def _horizons(ax: Axes, groups: Sequence[Group], style: Style) -> None:
-    """Where truncation ends what can be learnt, as far as the curves come there."""
+def _levels(ax: Axes, levels: Mapping[float, str], style: Style) -> None:
+    """Heights that mean something, as far as the curves come there."""
     top = ax.get_ylim()[1]
-    for T, who in {r: g.method for g in groups if (r := reach(g)) and r <= top}.items():
-        ax.axhline(T, color=style.muted, lw=0.8)
+    for height, means in levels.items():
+        if height > top:
+            continue
+        ax.axhline(height, color=style.muted, lw=0.8)
         ax.annotate(
-            f"{who} can follow T = {T}",
-            (1, T),
+            means,
+            (1, height),
             xycoords=("axes fraction", "data"),
             xytext=(0, -3),
             textcoords="offset points",
@@ -278,6 +249,18 @@ def _horizons(ax: Axes, groups: Sequence[Group], style: Style) -> None:
             color=style.muted,
             size="small",
         )
+
+
+def _height(ax: Axes, of: Quantity, curves: Sequence[Curve]) -> None:
+    """The vertical axis as the quantity needs it."""
+    match of.scale:
+        case "count":
+            ax.set_ylim(bottom=0)
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        case "falling":
+            _without_the_first_fall(ax, curves)
+        case "log":
+            ax.set_yscale("log")
 
 
 def _without_the_first_fall(ax: Axes, curves: Sequence[Curve]) -> None:

@@ -3,22 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kronline.lab.report import figures, labels, paper, words
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.curves import curve, profile
+from kronline.lab.analysis.groups import Group, score
+from kronline.lab.report import figures, words
 from kronline.lab.report import panels as draw
-from kronline.lab.report.curves import curve, right
-from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import MONITORED, RULE, Group, score
+from kronline.lab.report.findings import Findings, Part
 from kronline.lab.report.html import Html, join, picture, table, tag
 from kronline.lab.report.keys import named
 from kronline.lab.report.panels import Panel
 from kronline.lab.report.style import DARK, LIGHT
-from kronline.lab.tasks.copy import NUMBERS
-
-COMMANDS = {
-    "copy": ("Figure 1", "the copy task", "kronline train copy --preset laptop"),
-    "text": ("Figure 2 and Table 1", "a text", "kronline train text --preset laptop"),
-    "variance": ("Figure 3", "the noise of gradients", "kronline variance --preset laptop"),
-}
+from kronline.lab.tasks import TASKS, Task
+from kronline.lab.tasks.quantity import MONITORED, MONITORED_IN_FULL
+from kronline.lab.wording import listed
 
 
 def section(mark: str, title: str, name: str, *parts: Any) -> Html:
@@ -28,14 +25,14 @@ def section(mark: str, title: str, name: str, *parts: Any) -> Html:
     return tag("section", head, tag("div", *parts, _class="body"), aria_labelledby=name)
 
 
-def missing(kinds: Sequence[str]) -> Html | None:
-    """One line for each kind of run that is not there."""
-    lines = []
-    for kind in kinds:
-        figure, what, command = COMMANDS[kind]
-        lines.append(tag("li", f"{figure}, {what}: ", tag("code", command)))
-    if not lines:
+def missing(tasks: Sequence[type[Task]], noise: bool) -> Html | None:
+    """One line for each kind of run that is not there; `noise`: nor are variance runs."""
+    absent = [(t.figure, t.subject, f"kronline train {t.kind} --preset laptop") for t in tasks]
+    if noise:
+        absent += [("Figure 3", "the noise of gradients", "kronline variance --preset laptop")]
+    if not absent:
         return None
+    lines = [tag("li", f"{figure}, {what}: ", tag("code", run)) for figure, what, run in absent]
     intro = tag("p", "These come with runs of their own:")
     return section("", "Not in this report", "missing", intro, tag("ul", *lines))
 
@@ -47,135 +44,72 @@ def figure(panels: Sequence[tuple[Panel, str]], caption: Any) -> Html:
     return tag("figure", *shown, tag("figcaption", caption), _class=odd)
 
 
-def copy(f: Findings) -> Html:
-    """Figure 1."""
-    shown = f.copy.shown
-    panels = [(draw.copy_T(shown, "steps", f.look, f.others("copy")), words.copy_T(shown))]
-    where = "T over time steps"
+def learning(f: Findings, part: Part) -> Html:
+    """What was learnt of a task: curves, and numbers beside the paper's."""
+    task, shown = part.task, part.shown
+    panels = [(draw.curves(part, "steps", f.look, f.others(part)), words.curves(part))]
+    over = ["time steps"]
     if any(g.stat("seconds") for g in shown):
-        panels.append((draw.copy_T(shown, "seconds", f.look), words.copy_seconds(shown)))
-        where += ", T over compute time"
-    if any(right(g) for g in shown):
-        panels.append((draw.copy_right(shown, f.look), words.copy_right(shown)))
-        where += ", and the bits written right on fresh strings when training has ended"
-    lags = {labels.LAGS.get(str(g.config.get("delay")), "T + 1") for g in shown}
-    caption = join(
-        tag("b", "The copy task. "),
-        f"{where}; {words.seeds(shown)}. A bit is written {labels.listed(sorted(lags))} steps "
-        "after it is read.",
-        _beside(f, "copy"),
-        _ended(shown),
-    )
-    intro = (
-        "A binary string is read, and has to be written out again some steps later. Its length is "
-        "set by the curriculum's T, which is also the paper's T, and grows by one whenever the "
-        "error is small: a run is always at work on lengths that it has not learnt yet. What was "
-        "learnt is the share of bits right on fresh strings when training has ended: over the "
-        f"trained lengths in the table, at every length in the figure. {words.lengths(shown)}"
-    )
-    return section(
-        "Figure 1",
-        "The copy task",
-        "copy",
-        tag("p", intro),
-        figure(panels, caption),
-        table(
-            "The length reached, beside the paper's",
-            ("method", *words.heads(NUMBERS), "paper's T", "rate", "steps", "compute", "seeds"),
-            [_copy_row(f, g) for g in shown],
-        ),
-        *_monitored(f, shown),
-        notes(shown),
-        _rates(f.copy.tried, "copy"),
-    )
-
-
-def _copy_row(f: Findings, g: Group) -> list[Any]:
-    theirs: Any = paper.COPY_T.get(g.method, "–")
-    return [
-        named(g.label, f.look.get(g.label)),
-        *words.numbers(g, NUMBERS),
-        "at its horizon" if g.method == paper.COPY_STUCK else theirs,
-        *_common(g),
-    ]
-
-
-def text(f: Findings) -> Html:
-    """Figure 2 and Table 1."""
-    shown = f.text.shown
-    panels = [(draw.text_valid(shown, "steps", f.look, f.others("text")), words.text_valid(shown))]
-    where = "over time steps"
-    if any(g.stat("seconds") for g in shown):
-        panels.append((draw.text_valid(shown, "seconds", f.look), words.text_seconds(shown)))
-        where += ", and over compute time"
-    names = labels.texts(g.config for g in shown)
-    caption = join(
-        tag("b", names, ". "),
-        f"Validation bits per character {where}; {words.seeds(shown)}.",
-        _beside(f, "text"),
-        _ended(shown),
-    )
-    ptb = all(map(paper.is_ptb, shown))
-    intro = (
-        "The network reads a text character by character, and at each one predicts the next. Less "
-        "is better; a bit is one yes-or-no question."
-    )
-    warn = (
-        None
-        if ptb
-        else (
-            " The paper's text is the Penn Treebank, so its numbers stand beside ours for their "
-            "order and distance, not to be equalled."
+        panels.append((draw.curves(part, "seconds", f.look), words.seconds(part)))
+        over.append("compute time")
+    drawn = f"{_upper(task.curve.axis)} over {' and over '.join(over)}"
+    if task.profile and any(profile(g, task.profile) for g in shown):
+        panels.append(
+            (draw.profiles(part, task.profile, f.look), words.profiles(part, task.profile))
         )
+        drawn += f", and {task.profile.caption}"
+    caption = join(
+        tag("b", words.title(part), ". "),
+        f"{drawn}; {words.seeds(shown)}. {task.caption(shown)}",
+        _beside(f, part),
+        _ended(shown),
     )
+    heads = (*words.heads(task.numbers), *task.paper.heads)
     return section(
-        "Figure 2 · Table 1",
-        "Text, character by character",
-        "text",
-        tag("p", intro, warn),
+        task.figure,
+        task.title if part.value is None else f"{task.title}: {part.facet}",
+        part.name,
+        tag("p", task.intro(shown)),
         figure(panels, caption),
         table(
-            f"Bits per character on {names}, beside the paper's on the Penn Treebank",
-            (
-                *("method", "validation", "test", "paper's validation", "paper's test"),
-                *("rate", "steps", "compute", "seeds"),
-            ),
-            [_text_row(f, g) for g in shown],
+            task.table_title(shown),
+            ("method", *heads, "rate", "steps", "compute", "seeds"),
+            [_row(f, g) for g in shown],
         ),
-        tag("p", f"The paper's deviations are below {paper.PTB_STD}.", _class="note"),
+        tag("p", task.paper.note, _class="note") if task.paper.note else None,
         *_monitored(f, shown),
         notes(shown),
-        _rates(f.text.tried, "text"),
+        _rates(part),
     )
 
 
-def _text_row(f: Findings, g: Group) -> list[Any]:
-    theirs = paper.PTB.get(g.method)
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _row(f: Findings, g: Group) -> list[Any]:
+    task = TASKS[g.kind]
     return [
         named(g.label, f.look.get(g.label)),
-        words.bits(g.stat("valid")),
-        words.bits(g.stat("test")),
-        *((f"{theirs.valid:.2f}", f"{theirs.test:.2f}") if theirs else ("–", "–")),
+        *words.numbers(g, task.numbers),
+        *task.published_cells(g.method, g.config),
         *_common(g),
     ]
 
 
 def _monitored(f: Findings, shown: Sequence[Group]) -> list[Html]:
     """How noisy gradients were on the way, where `--monitor` measured it."""
-    names = [n for n in MONITORED if any(curve(g, n) for g in shown)]
-    if not names:
+    known = [q for q in MONITORED if any(curve(g, q.key) for g in shown)]
+    if not known:
         return []
-    panels = [(draw.monitor(shown, n, f.look), words.monitored(shown, n)) for n in names]
+    panels = [(draw.monitor(shown, q, f.look), words.monitored(shown, q)) for q in known]
     caption = join(
         tag("b", "The noise of gradients while learning. "),
-        labels.listed([words.MONITORED[n][1] for n in names]),
+        listed([MONITORED_IN_FULL[q.key] for q in known]),
         ".",
     )
-    rows = [
-        [named(g.label, f.look.get(g.label)), *(words.small(g.stat(n)) for n in names)]
-        for g in shown
-    ]
-    head = ("method", *(words.MONITORED[n][0] for n in names))
+    rows = [[named(g.label, f.look.get(g.label)), *words.numbers(g, known)] for g in shown]
+    head = ("method", *words.heads(known))
     return [figure(panels, caption), table("The mean over the second half of a run", head, rows)]
 
 
@@ -189,10 +123,10 @@ def _common(g: Group) -> list[Any]:
     ]
 
 
-def _beside(f: Findings, kind: str) -> str:
+def _beside(f: Findings, part: Part) -> str:
     """Whose curves the dotted ones are."""
-    names = [label for label, _ in f.others(kind)]
-    return f" Without marks, for comparison: {labels.listed(names)}." if names else ""
+    names = [label for label, _ in f.others(part)]
+    return f" Without marks, for comparison: {listed(names)}." if names else ""
 
 
 def _ended(groups: Sequence[Group]) -> str:
@@ -202,7 +136,7 @@ def _ended(groups: Sequence[Group]) -> str:
     marks += [(s, "a bar marks where a seed was stopped") for s in ("stopped", "killed")]
     marks += [("running", "an arrowhead marks how far a seed has come")]
     said = dict.fromkeys(say for state, say in marks if state in states)
-    return f" In the figure, {labels.listed(list(said))}." if said else ""
+    return f" In the figure, {listed(list(said))}." if said else ""
 
 
 def notes(groups: Sequence[Group]) -> Html | None:
@@ -218,16 +152,15 @@ def notes(groups: Sequence[Group]) -> Html | None:
     return tag("ul", *lines, _class="note") if lines else None
 
 
-def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
+def _rates(part: Part) -> Html | None:
     """What came out at every learning rate, where several were tried."""
     rows = []
-    names = {"copy": NUMBERS, "text": ("valid", "test")}[kind]
-    for family in tried:
+    for family in part.tried:
         if len(family) < 2:
             continue
         best = min(family, key=score)
         for g in family:
-            numbers = words.numbers(g, names)
+            numbers = words.numbers(g, part.task.numbers)
             mark = tag("b", "shown above") if g is best else ""
             rate = labels.value("rate", g.config.get("rate"))
             rows.append(
@@ -235,8 +168,8 @@ def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
             )
     if not rows:
         return None
-    head = ("method", "rate", *words.heads(names), "seeds", "unfinished", "")
-    caption = f"Every learning rate that was tried. Shown above: {RULE[kind]}"
+    head = ("method", "rate", *words.heads(part.task.numbers), "seeds", "unfinished", "")
+    caption = f"Every learning rate that was tried. Shown above: {part.task.rule}"
     return table(caption, head, rows, words=(0, len(head) - 1))
 
 

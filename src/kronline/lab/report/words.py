@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kronline.lab.report import labels, paper
-from kronline.lab.report.curves import right
-from kronline.lab.report.findings import Findings
-from kronline.lab.report.groups import Group, Stat, number, score
-from kronline.lab.report.noise import Series
-from kronline.lab.report.panels import reach
-from kronline.lab.tasks.copy import Copy
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.curves import profile
+from kronline.lab.analysis.groups import Group, score
+from kronline.lab.analysis.numbers import number
+from kronline.lab.report.findings import Findings, Part
+from kronline.lab.tasks.quantity import Profile, Quantity
+from kronline.lab.variance.series import Series
+from kronline.lab.wording import listed, plural
 
 MANY, BEST = 6, 4  # of more groups than that, as many are told of
 
@@ -23,81 +24,26 @@ class Summary(NamedTuple):
     more: str
 
 
-def count(stat: Stat | None) -> str:
-    """A length: `12` of one seed, `12.3 ± 0.6` of several."""
-    if stat is None:
-        return "–"
-    return f"{stat.mean:g}" if stat.std is None else stat.text(1)
+def heads(quantities: Sequence[Quantity]) -> list[str]:
+    """What stands above their columns."""
+    return [q.head for q in quantities]
 
 
-def brief(stat: Stat | None) -> str:
-    """The same within a sentence: no deviation where there is none."""
-    return count(stat) if stat is None or stat.std else f"{stat.mean:g}"
-
-
-def percent(stat: Stat | None) -> str:
-    """A share: `87.1` of one seed, `87.1 ± 0.6` of several."""
-    if stat is None:
-        return "–"
-    return Stat(100 * stat.mean, stat.std and 100 * stat.std, stat.n).text(1)
-
-
-def bits(stat: Stat | None) -> str:
-    """Bits per character: `1.772 ± 0.004`."""
-    return "–" if stat is None else stat.text(3)
-
-
-# what a run comes to, as columns: the head, and how a number is shown
-COLUMNS: dict[str, tuple[str, Callable[[Stat | None], str]]] = {
-    "T": ("curriculum's T", count),
-    "right_trained": ("bits right, trained lengths, %", percent),
-    "solved": ("solved length", count),
-    "valid": ("validation", bits),
-    "test": ("test", bits),
-}
-
-
-def numbers(group: Group, names: Sequence[str]) -> list[str]:
+def numbers(group: Group, quantities: Sequence[Quantity]) -> list[str]:
     """Those of a group, as its row has them."""
-    return [COLUMNS[name][1](group.stat(name)) for name in names]
+    return [group.text(q) for q in quantities]
 
 
-def heads(names: Sequence[str]) -> list[str]:
-    """And what stands above them."""
-    return [COLUMNS[name][0] for name in names]
-
-
-# what `--monitor` measures: in short, and in full
-MONITORED = {
-    "snr": (
-        "signal over noise",
-        "signal over noise of the recurrent gradient, told apart by the lanes, of which each has "
-        "its own data and signs (of one lane; the mean over L lanes has L times as much)",
-    ),
-    "noise": (
-        "a step's noise",
-        "the share of the trace's squared norm that is noise of the newest step alone, by the "
-        "closed form (for KF-TBPTT of all steps)",
-    ),
-}
-
-
-def small(stat: Stat | None) -> str:
-    """`0.123 ± 0.004`."""
-    return "–" if stat is None else stat.text(3)
-
-
-def monitored(groups: Sequence[Group], name: str) -> str:
+def monitored(groups: Sequence[Group], of: Quantity) -> str:
     """The mean over the second half."""
-    says = f"{MONITORED[name][0]}, mean of the second half: {_each(groups, name, '{}', small)}."
+    says = f"{of.head}, mean of the second half: {_each(groups, of)}."
     return says[0].upper() + says[1:]
 
 
 def _each(
     groups: Sequence[Group],
-    name: str,
-    say: str,
-    show: Callable[[Stat | None], str],
+    of: Quantity,
+    say: str = "{}",
     then: str = "",
     more: Callable[[Group], str] = lambda g: "",
 ) -> str:
@@ -105,14 +51,13 @@ def _each(
 
     Of more than can be read, the best ones; the tables have them all.
     """
-    known = [g for g in groups if g.stat(name)]
+    known = [g for g in groups if g.has(of)]
     told = sorted(known, key=score)[:BEST] if len(known) > MANY else known
     out: list[str] = []
     for g in told:
-        said = (then if out and then else say).format(show(g.stat(name)))
-        out.append(f"{g.label} {said}{more(g)}")
+        out.append(f"{g.label} {(then if out and then else say).format(g.text(of))}{more(g)}")
     rest = len(known) - len(told)
-    return labels.listed([*out, f"{rest} more in the table"] if rest else out)
+    return listed([*out, f"{rest} more in the table"] if rest else out)
 
 
 def steps(groups: Sequence[Group]) -> str:
@@ -139,89 +84,48 @@ def seeds(groups: Sequence[Group]) -> str:
     return f"mean and standard deviation over {which} seeds"
 
 
-def copy_T(groups: Sequence[Group]) -> str:
-    """T reached."""
-    return f"The curriculum's T: {_each(groups, 'T', 'reaches T = {}', count)}, {steps(groups)}."
+def curves(part: Part) -> str:
+    """What was reached."""
+    told = part.task.told
+    reached = _each(part.shown, _reached(part), told.first, told.then)
+    return f"{told.lead}: {reached}, {steps(part.shown)}."
 
 
-def copy_seconds(groups: Sequence[Group]) -> str:
+def _reached(part: Part) -> Quantity:
+    """What methods are judged by, or what was measured so far."""
+    task = part.task
+    return task.score if any(g.has(task.score) for g in part.shown) else task.curve
+
+
+def seconds(part: Part) -> str:
     """The compute time that it took."""
-    return f"Compute time for that T: {_each(groups, 'seconds', '{}', _time)}."
+    spent = [(g.label, stat.mean) for g in part.shown if (stat := g.stat("seconds"))]
+    times = listed([f"{label} {labels.duration(mean)}" for label, mean in spent])
+    return f"Compute time for that: {times}."
 
 
-def _time(stat: Stat | None) -> str:
-    return labels.duration(stat.mean) if stat else "–"
-
-
-def copy_right(groups: Sequence[Group]) -> str:
-    """Bits right by length."""
-    parts = _each(groups, "right_trained", "has {} % right", percent, "{} %")
-    ends = [c for g in groups if (c := right(g)) is not None]
+def profiles(part: Part, of: Profile) -> str:
+    """In a sentence what sums them up."""
+    ends = [c for g in part.shown if (c := profile(g, of)) is not None]
     tried = max((int(c.x[-1]) for c in ends), default=0)
-    return f"Bits right on strings of length 1 to {tried}; over the trained lengths, {parts}."
+    return f"{of.axis}, {of.x} 1 to {tried}. {of.summary.head}: {_each(part.shown, of.summary)}."
 
 
-def lengths(groups: Sequence[Group]) -> str:
-    """Which are trained, what becomes of the others, and which count as solved."""
-    spreads = sorted({int(g.config.get("spread", Copy.spread)) for g in groups})
-    below = " or ".join(map(str, spreads))
-    return (
-        f"Strings of T − {below} to T bits are trained, T being the curriculum's; shorter ones are "
-        "no longer drawn, and are forgotten. The solved length is the largest L for which all "
-        f"lengths L − {below} to L have 99 % of bits right (0: none)."
-    )
+def title(part: Part) -> str:
+    """What a part is about."""
+    about = part.task.about(part.shown)
+    return about[:1].upper() + about[1:]
 
 
-def copy_summary(f: Findings) -> Summary:
-    """The copy task in one breath."""
-    shown = f.copy.shown
-
-    def learnt(g: Group) -> str:
-        stat = g.stat("right_trained")
-        return f" with {percent(stat)} % of bits right" if stat else ""
-
-    reached = _each(shown, "T", "reaches T = {}", brief, "T = {}", learnt)
+def summary(part: Part) -> Summary:
+    """A part in one breath."""
+    task, shown = part.task, sorted(part.shown, key=score)
+    reached = _each(shown, _reached(part), task.told.first, task.told.then, task.learnt)
     if not reached:
-        return Summary("The copy task", "Nothing is measured yet.", "")
-    more = [*_open(shown), f"T is the curriculum's, {steps(shown)}."]
-    if any(map(learnt, shown)):
-        more += ["Bits right are those of fresh strings of the lengths that are trained."]
-        more += [lengths(shown), f"Solved: {_each(shown, 'solved', '{}', brief)}."]
-    ends = {g.method: T for g in shown if (T := reach(g)) is not None}
-    more += [f"No gradient of {who} spans a string longer than {T}." for who, T in ends.items()]
-    theirs = labels.listed([f"{m} reaches T = {T}" for m, T in paper.COPY_T.items()])
-    more.append(
-        f"In the paper, with {paper.UNITS} units and {paper.LANES} lanes, {theirs}, and "
-        f"{paper.COPY_STUCK} stays at its horizon."
-    )
-    return Summary("The copy task", f"{reached}.", " ".join(more))
-
-
-def text_valid(groups: Sequence[Group]) -> str:
-    """Validation bits reached."""
-    parts = _each(groups, "valid", "comes down to {} bits per character", bits, "to {}")
-    return f"Validation: {parts}, {steps(groups)}."
-
-
-def text_seconds(groups: Sequence[Group]) -> str:
-    """The compute time that it took."""
-    return f"Compute time for those bits: {_each(groups, 'seconds', '{}', _time)}."
-
-
-def text_summary(f: Findings) -> Summary:
-    """The text in one breath."""
-    shown = sorted(f.text.shown, key=score)
-    names = labels.texts(g.config for g in shown)
-    parts = _each(shown, "valid", "comes down to {} bits per character", bits, "to {}")
-    if not parts:
-        return Summary(names, "Nothing is measured yet.", "")
-    tests = _each(shown, "test", "{}", bits)
-    more = [*_open(shown), f"That is on validation text, {steps(shown)}."]
-    more += [f"On test text: {tests}."] if tests else []
-    theirs = labels.listed([f"{m} {b.valid}" for m, b in paper.PTB.items()])
-    other = "" if all(map(paper.is_ptb, shown)) else ", on the Penn Treebank, another text"
-    more.append(f"In the paper, on validation text: {theirs}{other}.")
-    return Summary(names, f"{parts}.", " ".join(more))
+        return Summary(title(part), "Nothing is measured yet.", "")
+    after = steps(shown)
+    more = [*_open(shown), f"{after[0].upper()}{after[1:]}.", *task.remarks(shown)]
+    return Summary(title(part), f"{reached}.", " ".join(more))
 
 
 def noise_time(found: Sequence[Series]) -> str:
@@ -233,7 +137,7 @@ def noise_time(found: Sequence[Series]) -> str:
         early, late = s.at(a, b), s.at(c, d)
         if early is not None and late is not None:
             parts.append(f"{s.label} {early:.2f} and {late:.2f}")
-    return f"Mean cosine at t = {a:,} to {b:,} and at t = {c:,} to {d:,}: {labels.listed(parts)}."
+    return f"Mean cosine at t = {a:,} to {b:,} and at t = {c:,} to {d:,}: {listed(parts)}."
 
 
 def decades(found: Sequence[Series]) -> list[tuple[int, int]]:
@@ -249,7 +153,7 @@ def noise_units(found: Sequence[Series]) -> str:
         f"{s.label} {s.cosine[0].mean:.2f} to {s.cosine[-1].mean:.2f} (n = {s.x[0]} to {s.x[-1]})"
         for s in found
     ]
-    return f"Mean cosine from the smallest to the largest network: {labels.listed(parts)}."
+    return f"Mean cosine from the smallest to the largest network: {listed(parts)}."
 
 
 def noise_summary(f: Findings) -> Summary:
@@ -267,8 +171,8 @@ def noise_summary(f: Findings) -> Summary:
         more.insert(0, noise_time(f.over_time))
     if not more:
         seen = {m["estimator"] for run in f.runs for m in run.metrics if "trained" in m}
-        tables = f"{labels.plural(len(seen), 'method')} side by side, in a table below."
+        tables = f"{plural(len(seen), 'method')} side by side, in a table below."
         return Summary(title, tables if seen else "Nothing is measured yet.", "")
     parts = [f"{label} {cosine:.2f}" for label, cosine in at.items() if cosine is not None]
-    head = f"The cosine between estimate and exact gradient, {where}: {labels.listed(parts)}."
+    head = f"The cosine between estimate and exact gradient, {where}: {listed(parts)}."
     return Summary(title, head, " ".join(more))

@@ -10,22 +10,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
 
 from kronline import disk
 from kronline.errors import UsageError
-from kronline.estimators.base import Params
+from kronline.estimators import Params
 from kronline.lab.runs.folder import CHECKPOINTS, CONFIG
-from kronline.lab.train import Training
+from kronline.lab.tasks import Best, Training
 
 FORMAT = "kronline-run-1"
-
-
-class Best(NamedTuple):
-    """The parameters that did best in validation."""
-
-    params: Params
-    bits: Float[Array, ""]
 
 
 class Saved(NamedTuple):

@@ -27,7 +27,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.runs import packed
-from kronline.lab.tasks import copy
+from kronline.lab.tasks import TASKS
 
 try:
     import fcntl
@@ -44,7 +44,7 @@ class Run:
     """A run as it lies on disk."""
 
     path: Path  # its folder; FILE.runs:NAME if it is packed
-    kind: str  # copy, text or variance
+    kind: str  # a task's, or variance
     config: dict[str, Any]
     about: dict[str, Any]
     status: dict[str, Any]
@@ -109,8 +109,8 @@ def read(path: Path | str) -> Run:
     except ValueError as e:
         raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
     metrics, timing = lines(path / METRICS), lines(path / TIMING)
-    if about["kind"] == "copy":
-        metrics = copy.reread(metrics, config)
+    if about["kind"] in TASKS:
+        metrics = TASKS[about["kind"]].reread(metrics, config)
     return Run(path, about["kind"], config, about, status, metrics, timing)
 
 

@@ -13,9 +13,9 @@ from kronline import disk
 from kronline.errors import UsageError
 from kronline.lab.runs import checkpoint, config, folder, loop
 from kronline.lab.runs.folder import Run
-from kronline.lab.runs.settings import Experiment, Train
+from kronline.lab.tasks import Experiment, Task
 
-SEVERAL = {"sweep.toml": "a sweep", "compare.toml": "a comparison"}
+SEVERAL = {"sweep.toml": "a sweep", "compare.toml": "a comparison"}  # files of such folders
 
 
 def only_one(path: Path) -> None:
@@ -43,7 +43,7 @@ def settings(run: Run, asked: Any, steps: int) -> Any:
     return replace(asked, steps=steps)
 
 
-def write(run: Run, asked: Train, exp: Experiment) -> None:
+def write(run: Run, asked: Task, exp: Experiment) -> None:
     """What lies there is a run of the new length, wherever this is cut short."""
     chunk = loop.chunk(asked, exp)
     files = checkpoint.files(run.path)

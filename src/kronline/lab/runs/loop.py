@@ -18,17 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from kronline.errors import UsageError
-from kronline.lab import train
 from kronline.lab.progress import Tracker
-from kronline.lab.runs import checkpoint, folder
-from kronline.lab.runs.checkpoint import Best, Point, Saved
-from kronline.lab.runs.settings import Experiment, Train
+from kronline.lab.runs import checkpoint, folder, training
+from kronline.lab.runs.checkpoint import Point, Saved
 from kronline.lab.runs.tensorboard import Board
-from kronline.lab.tasks.copy import Copy, accuracies
-from kronline.lab.tasks.text import Text, bits_per_character, pieces
-from kronline.lab.train import Training
+from kronline.lab.tasks import Best, Experiment, Task, Training
+from kronline.lab.wording import rounded
 
-BEYOND = 8  # lengths above T that are tried at the end of a copy run
+DIVERGED = 3  # the exit code of a run that diverged
 POLL = 0.02  # seconds between looks at a running chunk, so that signals are seen at once
 
 
@@ -43,6 +40,11 @@ class End(NamedTuple):
     step: int
     message: str
     signal: int = 0  # which one stopped it
+
+    @property
+    def code(self) -> int:
+        """With which the process ends."""
+        return {"stopped": 128 + self.signal, "diverged": DIVERGED}.get(self.state, 0)
 
 
 class Stop:
@@ -79,18 +81,18 @@ def stopping(what: str = "this chunk") -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> End:
+def go(path: Path, task: Task, exp: Experiment, *, quiet: bool = False) -> End:
     """Start a run or go on with it, until it ends, is stopped, or diverges.
 
     Args:
         path: the run's folder, made by `folder.create`.
-        config: what was asked for.
+        task: what was asked for.
         exp: the same, made real.
         quiet: no progress.
     """
     with folder.locked(path), stopping() as stop:
         try:
-            with closing(_Session(path, config, exp)) as session:
+            with closing(_Session(path, task, exp)) as session:
                 return session.run(stop, quiet)
         except OSError as e:
             raise UsageError(
@@ -99,36 +101,36 @@ def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> En
             ) from e
 
 
-def chunk(config: Train, exp: Experiment) -> int:
+def chunk(task: Task, exp: Experiment) -> int:
     """Steps between lines of metrics: whole segments."""
     k = exp.learner.estimator.span or 1
-    return -(-config.log_every // k) * k
+    return -(-task.log_every // k) * k
 
 
 class _Session:
     """One process's work on a run."""
 
-    def __init__(self, path: Path, config: Train, exp: Experiment):
-        self.path, self.config, self.exp = path, config, exp
-        self.chunk = chunk(config, exp)
-        self.measure = _Text(config, exp) if isinstance(exp.task, Text) else _Copy(exp)
-        point = checkpoint.newest(path, checkpoint.shapes(self._begin, self.measure.keeps_best))
+    def __init__(self, path: Path, task: Task, exp: Experiment):
+        self.path, self.task, self.exp = path, task, exp
+        self.chunk = chunk(task, exp)
+        self.meter = task.meter(exp)
+        point = checkpoint.newest(path, checkpoint.shapes(self._begin, task.keeps_best))
         if point is None:
-            training = self._begin()
-            best = Best(jax.tree.map(jnp.copy, training.learner.params), jnp.float32(jnp.inf))
-            point = Point(Saved(training, best if self.measure.keeps_best else None), 0, 0)
+            begin = self._begin()
+            best = Best(jax.tree.map(jnp.copy, begin.learner.params), jnp.float32(jnp.inf))
+            point = Point(Saved(begin, best if task.keeps_best else None), 0, 0)
         self.training, best_ = point.saved
-        self.measure.best, self.measure.best_step = best_, point.best_step
+        self.meter.best, self.meter.best_step = best_, point.best_step
         self.step = self.saved = point.step
         self.noise: dict[str, float] = {}
         self.metrics = folder.Lines(path / folder.METRICS, point.metrics)
         self.bytes = point.metrics
         self.timing = folder.Lines.up_to(path / folder.TIMING, self.step)
-        self.board = Board(path, self.step) if config.tensorboard else None
+        self.board = Board(path, self.step) if task.tensorboard else None
 
     def _begin(self) -> Training:
-        key = jax.random.key(self.config.seed)
-        return train.start(self.exp.learner, self.exp.task, key, self.config.lanes)
+        key = jax.random.key(self.task.seed)
+        return training.start(self.exp.learner, self.exp.stream, key, self.task.lanes)
 
     def close(self) -> None:
         self.metrics.close()
@@ -150,10 +152,10 @@ class _Session:
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
                     return seconds
-                note = f"{n / max(seconds, 1e-9):,.0f} steps/s, {self.measure.note}"
+                note = f"{n / max(seconds, 1e-9):,.0f} steps/s, {self.meter.note}"
                 note += "".join(f", {name} {value:.2g}" for name, value in self.noise.items())
                 tracker.update(name, n, note)
-                due = self.step // self.config.save_every > self.saved // self.config.save_every
+                due = self.step // self.task.save_every > self.saved // self.task.save_every
                 if (due or self.step == total or stop.signal) and (end := self._save()):
                     return end
         if self.step > self.saved and (end := self._save()):
@@ -162,32 +164,33 @@ class _Session:
             message = f"stopped at step {self.step:,} of {total:,}"
             self._status("stopped", message=message)
             return End("stopped", self.step, message, stop.signal)
-        self._measured(self.measure.last(self.training, self.step))
+        self._measured(self.meter.last(self.training, self.step))
         self._status("finished")
         return End("finished", self.step, f"finished, {self.step:,} steps")
 
     def _compiled(self, n: int) -> Callable[..., Any]:
         exp = self.exp
-        how = (n, self.config.monitor)
-        program = train.stretch.lower(
-            exp.learner, exp.task, exp.data, self.training, *how
+        how = (n, self.task.monitor)
+        program = training.stretch.lower(
+            exp.learner, exp.stream, exp.data, self.training, *how
         ).compile()
         return lambda training: program(exp.data, training)
 
     def _chunk(self, program: Callable[..., Any], n: int) -> float | End:
         """n steps and their line of metrics; how long they took."""
         begin = time.perf_counter()
-        training, seen = program(self.training)
-        while not seen.bits.is_ready():
+        now, seen = program(self.training)
+        while not seen.loss.is_ready():
             time.sleep(POLL if time.perf_counter() - begin > 0.2 else 0.001)
         seconds = time.perf_counter() - begin
-        bits, norm = np.asarray(seen.bits), np.asarray(seen.norm)
-        if problem := _problem(bits, norm, self.step):
+        loss, norm = np.asarray(seen.loss), np.asarray(seen.norm)
+        if problem := _problem(loss, norm, self.step):
             return self._diverged(problem)
-        self.training, self.step = training, self.step + n
-        line = {"step": self.step, "bits": _short(bits.mean()), "gradient": _short(norm.mean())}
+        self.training, self.step = now, self.step + n
+        line = {"step": self.step, self.task.loss: rounded(loss.mean())}
+        line["gradient"] = rounded(norm.mean())
         self.noise = noise_of(seen)
-        self._measured(line | self.noise | self.measure.now(training, self.step, bits))
+        self._measured(line | self.noise | self.meter.now(now, self.step, loss))
         rate = round(n / max(seconds, 1e-9), 1)
         when = round(time.time(), 1)
         self.timing.append(
@@ -201,11 +204,11 @@ class _Session:
             self.board.write(line)
 
     def _save(self) -> End | None:
-        saved = Saved(self.training, self.measure.best)
+        saved = Saved(self.training, self.meter.best)
         if name := checkpoint.not_finite(saved):
             return self._diverged(f"step {self.step:,}: {name} holds NaN or infinity")
-        point = Point(saved, self.step, self.bytes, self.measure.best_step)
-        checkpoint.write(self.path, point, self.config.keep)
+        point = Point(saved, self.step, self.bytes, self.meter.best_step)
+        checkpoint.write(self.path, point, self.task.keep)
         self.saved = self.step
         self._status("running")
         return None
@@ -222,15 +225,15 @@ class _Session:
         folder.set_status(self.path, state, step=self.step, steps=self.exp.steps, message=message)
 
 
-def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
+def _problem(loss: np.ndarray, norm: np.ndarray, before: int) -> str | None:
     """Where the loss or the gradient stopped being a number, if it did."""
-    each = len(bits) // len(norm)  # steps a segment
-    first_loss = int(np.argmin(np.isfinite(bits))) + 1 if not np.isfinite(bits).all() else None
+    each = len(loss) // len(norm)  # steps a segment
+    first_loss = int(np.argmin(np.isfinite(loss))) + 1 if not np.isfinite(loss).all() else None
     first_norm = (
         (int(np.argmin(np.isfinite(norm))) + 1) * each if not np.isfinite(norm).all() else None
     )
     if first_loss is not None and (first_norm is None or first_loss <= first_norm):
-        return f"step {before + first_loss:,}: the loss is {bits[first_loss - 1]}"
+        return f"step {before + first_loss:,}: the loss is {loss[first_loss - 1]}"
     if first_norm is not None:
         return (
             f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
@@ -238,7 +241,7 @@ def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
     return None
 
 
-def noise_of(seen: train.Stretch) -> dict[str, float]:
+def noise_of(seen: training.Stretch) -> dict[str, float]:
     """How noisy gradients were: between lanes, and by the closed form; what could be measured."""
     found = {}
     if seen.spread is not None:
@@ -246,77 +249,4 @@ def noise_of(seen: train.Stretch) -> dict[str, float]:
         found["snr"] = signal / noise if noise > 0 else np.nan
     if seen.share is not None:
         found["noise"] = np.asarray(seen.share)
-    return {name: _short(value) for name, value in found.items() if np.isfinite(value)}
-
-
-def _short(x: Any) -> float:
-    """Float32, as its shortest decimal."""
-    return float(f"{float(x):.7g}")
-
-
-# -- what is measured ------------------------------------------------------------------------------
-
-
-class _Copy:
-    """T and the error on the way; at the end the bits right at every length."""
-
-    keeps_best = False
-    best: Best | None = None
-    best_step = 0
-    note = ""
-
-    def __init__(self, exp: Experiment):
-        self.exp = exp
-
-    def now(self, training: Training, step: int, bits: np.ndarray) -> dict[str, Any]:
-        T = int(training.task.T)
-        self.note = f"T = {T}, {bits.mean():.3f} bits/char"
-        return {"error": _short(training.task.error), "T": T}
-
-    def last(self, training: Training, step: int) -> dict[str, Any]:
-        task = self.exp.task
-        assert isinstance(task, Copy)
-        T = int(training.task.T)
-        right = accuracies(self.exp.learner, training.learner.params, task, T + BEYOND)
-        shares = [_short(share) for share in right]
-        return {"step": step, "right": shares} | task.closing(shares, T)
-
-
-class _Text:
-    """Bits per character: of validation now and then, of the test at the end."""
-
-    keeps_best = True
-    best: Best | None = None
-    best_step = 0
-    note = ""
-
-    def __init__(self, config: Train, exp: Experiment):
-        assert exp.corpus is not None
-        self.exp, self.every = exp, getattr(config, "valid_every")  # noqa: B009
-        self.lanes, self.valid = config.lanes, pieces(exp.corpus.valid)
-        self.seen = 0
-
-    def now(self, training: Training, step: int, bits: np.ndarray) -> dict[str, Any]:
-        assert self.exp.corpus is not None and self.best is not None
-        epoch = step * self.lanes / len(self.exp.corpus.train)
-        line = {"epoch": _short(epoch)}
-        before = step - len(bits)
-        if step // self.every > before // self.every or step == self.exp.steps:
-            params = training.learner.params
-            valid = _short(bits_per_character(self.exp.learner, params, self.valid))
-            line["valid"] = valid
-            if valid < float(self.best.bits):
-                # a copy: the next chunk works in the memory of these
-                self.best = Best(jax.tree.map(jnp.copy, params), jnp.float32(valid))
-                self.best_step = step
-        self.note = f"{bits.mean():.3f} bits/char"
-        if self.best_step:
-            self.note += f", best in validation {float(self.best.bits):.3f}"
-        return line
-
-    def last(self, training: Training, step: int) -> dict[str, Any]:
-        assert self.exp.corpus is not None and self.best is not None
-        test = pieces(self.exp.corpus.test)
-        bits = bits_per_character(self.exp.learner, self.best.params, test)
-        valid = _short(self.best.bits)
-        return {"step": step, "valid": valid, "valid_step": self.best_step, "test": _short(bits)}
+    return {name: rounded(value) for name, value in found.items() if np.isfinite(value)}

@@ -10,11 +10,12 @@ import numpy as np
 import tyro
 from jaxtyping import Array, Float, Int, Key
 
+from kronline import Learner
 from kronline.errors import UsageError
-from kronline.estimators.base import Params
-from kronline.lab.runs.command import load
+from kronline.estimators import Params
+from kronline.lab.runs.train import load
 from kronline.lab.tasks.corpus import encode
-from kronline.learner import Learner
+from kronline.lab.tasks.text import TextTask
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,16 @@ class Sample:
 
 def main(args: Sample) -> int:
     """Read the prompt, then write."""
-    exp, params, step = load(args.run, args.data)
-    if exp.corpus is None:
+    task, exp, params, step = load(args.run, args.data)
+    if not isinstance(task, TextTask):
         raise UsageError(f"{args.run} did not learn a text; needed a run of `kronline train text`")
-    symbols = exp.corpus.symbols
+    symbols = exp.source.symbols
     prompt = encode(args.prompt, symbols, "the prompt", "; choose another --prompt")
     key = jax.random.key(args.seed)
     written = write(exp.learner, params, prompt, key, args.length, args.temperature)
     text = "".join(symbols[i] for i in np.asarray(written))
     if args.json:
-        print(json.dumps({"run": str(args.run), "step": step, "prompt": args.prompt, "text": text}))
+        print(json.dumps(dict(run=str(args.run), step=step, prompt=args.prompt, text=text)))
     else:
         print(args.prompt + text)
     return 0

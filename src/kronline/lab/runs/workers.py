@@ -14,8 +14,8 @@ from kronline import disk
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.progress import Tracker
-from kronline.lab.runs import command, config, folder, loop
-from kronline.lab.runs.settings import Train
+from kronline.lab.runs import config, folder, loop
+from kronline.lab.tasks import Task
 
 LOOK = 0.25  # seconds between looks at the processes
 FEW = 6  # runs up to which each has a line of its own
@@ -25,7 +25,7 @@ class Member(NamedTuple):
     """One of the runs."""
 
     path: Path
-    settings: Train
+    settings: Task
 
 
 @dataclass
@@ -97,8 +97,8 @@ def _started(member: Member, cores: set[int] | None) -> Working:
     else:
         path.mkdir(parents=True, exist_ok=True)
         asked = path / "asked.toml"
-        disk.write(asked, config.toml(settings, settings.KIND))
-        words = ["train", settings.KIND, "--config", str(asked), "--out", str(path)]
+        disk.write(asked, config.toml(settings, settings.kind))
+        words = ["train", settings.kind, "--config", str(asked), "--out", str(path)]
     log = (path / "log.txt").open("ab")
     given = {
         # programs that differ in the seed alone are compiled once
@@ -120,7 +120,7 @@ def _ended(working: Working) -> list[dict[str, str]]:
     working.log.close()
     code = working.process.returncode
     stopped = working.told_to_stop and code in (128 + signal.SIGTERM, -signal.SIGTERM)
-    if stopped or code in (0, command.DIVERGED):
+    if stopped or code in (0, loop.DIVERGED):
         return []
     text = (working.member.path / "log.txt").read_text(errors="replace").strip()
     last = text.splitlines()[-1] if text else "no output"
@@ -196,8 +196,6 @@ def _shown(todo: list[Member], tracker: Tracker, before: dict[str, int]) -> dict
 
 
 def _note(member: Member) -> str:
-    seen = [m for m in folder.lines(member.path / folder.METRICS)[-2:] if "bits" in m]
-    if not seen:
-        return ""
-    T = f"T = {seen[-1]['T']}, " if "T" in seen[-1] else ""
-    return f"{T}{seen[-1]['bits']:.3f} bits/char"
+    loss = member.settings.loss
+    seen = [m for m in folder.lines(member.path / folder.METRICS)[-2:] if loss in m]
+    return member.settings.note(seen[-1]) if seen else ""

@@ -1,5 +1,16 @@
-"""Tasks: streams of inputs and targets, made inside the compiled program."""
+"""Tasks: each is a type that says all that the laboratory needs to know of a problem."""
 
-from kronline.lab.tasks.copy import Copy, accuracies
+from kronline.lab.tasks.base import Best, Experiment, Meter, Outcome, Probe, Stream, Task, Training
+from kronline.lab.tasks.registry import TASKS
 
-__all__ = ["Copy", "accuracies"]
+__all__ = [
+    "TASKS",
+    "Best",
+    "Experiment",
+    "Meter",
+    "Outcome",
+    "Probe",
+    "Stream",
+    "Task",
+    "Training",
+]

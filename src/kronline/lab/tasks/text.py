@@ -4,16 +4,26 @@ Lanes read the training text from evenly spaced places, for ever round. Validati
 from the zero state and count every character.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from kronline.estimators.base import Params, Segment
-from kronline.learner import Learner
+from kronline import Learner, softmax
+from kronline.errors import UsageError
+from kronline.estimators import Params, Segment
+from kronline.lab.tasks import paper
+from kronline.lab.tasks.base import Best, Experiment, Meter, Outcome, Task, Told, Training
+from kronline.lab.tasks.corpus import PTB_SHA256, read
+from kronline.lab.tasks.paper import NOT_STATED, Difference, Published, Setting
+from kronline.lab.tasks.quantity import Quantity
+from kronline.lab.tasks.settings import whole
+from kronline.lab.wording import listed, rounded, short
 
 PIECES = 64  # into which a text is cut to be evaluated side by side,
 SHORTEST = 1000  # none shorter than this;
@@ -29,11 +39,11 @@ class TextState(NamedTuple):
 
 @dataclass(frozen=True)
 class Text:
-    """The task; the text itself is handed to `batch`.
+    """The stream of characters; the text itself is handed to `batch`.
 
     Args:
         characters: the length of the training text.
-        reset: the probability, a step and lane, that state and trace start anew.
+        reset: the probability, per step and lane, that state and trace start anew.
     """
 
     characters: int
@@ -65,8 +75,12 @@ class Text:
         weight = (at[1:] != 0).astype(jnp.float32)
         return TextState(key, at[-1]), Segment(x[:-1], x[1:], anew | first, weight)
 
+    def measured(self, loss: Float[Array, "steps lanes"]) -> Float[Array, "steps lanes"]:
+        """In bits."""
+        return loss / jnp.log(2.0)
+
     def feedback(self, state: TextState, bits: Float[Array, "steps lanes"]) -> TextState:
-        """The text does not care."""
+        """Nothing depends on the losses."""
         return state
 
 
@@ -93,3 +107,226 @@ def bits_per_character(
     x, y, counts = cut
     loss: Any = np.asarray(learner.evaluate(params, x, y).loss, np.float64)
     return float(loss[counts].mean() / np.log(2))
+
+
+# -- the task --------------------------------------------------------------------------------------
+
+VALID = Quantity("valid", "validation", "validation bits/char", of_run="least", scale="falling")
+TEST = Quantity("test", "test", "test bits/char")
+# Table 1; "we do not report standard deviations, as all of them are smaller than 0.03"
+PAPER_BITS = {
+    "KF-RTRL": {"valid": 1.77, "test": 1.72},
+    "UORO": {"valid": 2.63, "test": 2.61},
+    "TBPTT-5": {"valid": 1.64, "test": 1.58},
+    "TBPTT-25": {"valid": 1.61, "test": 1.56},
+}
+PAPER_STD = 0.03
+
+
+@dataclass(frozen=True)
+class TextTask(Task):
+    """Learn to predict the next character of a text (section 5.2 of the paper).
+
+    Reports bits per character: on the training stream as it comes, on the validation text now and
+    then, on the test text at the end, with the parameters that were best in validation. The run is
+    a folder; stop it with Ctrl-C, go on with `kronline resume`, and try `kronline sample`.
+
+    Try:
+        kronline train text --preset laptop
+        kronline train text --data book.txt --cell LSTM --epochs 3
+        kronline train text --data ptb --estimator "tbptt(25)" --preset paper
+    """
+
+    data: str | None = (
+        None  # a folder, three files a,b,c, one file, or ptb (default: Python's help)
+    )
+    epochs: float = 3.0  # how often the training text is read
+    steps: int | None = None  # instead of epochs
+    reset: float = 0.01  # probability, per step and lane, that state and trace start anew
+    valid_every: int = 10_000  # steps between validations
+
+    kind: ClassVar[str] = "text"
+    title: ClassVar[str] = "Text, character by character"
+    link: ClassVar[str] = "Text"
+    subject: ClassVar[str] = "a text"
+    figure: ClassVar[str] = "Figure 2 · Table 1"
+
+    curve: ClassVar[Quantity] = VALID
+    numbers: ClassVar[tuple[Quantity, ...]] = (VALID, TEST)
+    of_one_run: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("bits", "training"),
+        ("valid", "validation"),
+    )
+
+    score: ClassVar[Quantity] = VALID
+    rule: ClassVar[str] = (
+        "the lowest mean best validation bits/char; rates with which a run diverged come last"
+    )
+    keeps_best: ClassVar[bool] = True
+
+    methods: ClassVar[tuple[str, ...]] = ("kf_rtrl", "uoro", "tbptt(5)", "tbptt(25)")
+
+    told: ClassVar[Told] = Told(
+        "Validation", "comes down to {} bits per character", "to {}", "{} bits per character"
+    )
+    paper: ClassVar[Published] = Published(
+        paper.CITATION,
+        (
+            *paper.NETWORK,
+            Setting("data", "text", "Penn Treebank", "bits/char of two texts cannot be compared"),
+            Setting("reset", "probability of a reset per step", 0.01, "drops stale gradients"),
+        ),
+        ("paper's validation", "paper's test"),
+        note=f"The paper's deviations are below {PAPER_STD}.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps is not None and self.steps < 1:
+            raise UsageError(f"steps must be >= 1, got {self.steps}")
+        if not (self.epochs > 0 and math.isfinite(self.epochs)):
+            raise UsageError(f"epochs must be a positive number, got {self.epochs}")
+        if self.valid_every < 1:
+            raise UsageError(f"valid_every must be >= 1, got {self.valid_every}")
+        if not 0 <= self.reset <= 1:
+            raise UsageError(f"reset is a probability, between 0 and 1, got {self.reset}")
+
+    def build(self) -> Experiment:
+        """The run, ready to start; `source` is the corpus."""
+        corpus = read(self.data)
+        characters, symbols = len(corpus.train), len(corpus.symbols)
+        if characters < 2 * self.lanes:
+            raise UsageError(
+                f"{self.lanes} lanes need a training text of at least {2 * self.lanes} characters, "
+                f"got {characters}; use fewer --lanes"
+            )
+        steps = self.steps or max(1, round(self.epochs * characters / self.lanes))
+        learner = self.learner(self.network(symbols), softmax(symbols), steps)
+        return Experiment(
+            learner,
+            Text(characters, self.reset),
+            jnp.asarray(corpus.train),
+            whole(steps, learner),
+            {"data": corpus.about(), "symbols": "".join(corpus.symbols)},
+            corpus,
+        )
+
+    def meter(self, exp: Experiment) -> "TextMeter":
+        """What measures this run."""
+        return TextMeter(self, exp)
+
+    def moved(self, data: str) -> "TextTask":
+        """With the text where it lies now."""
+        return replace(self, data=data)
+
+    def lane(self, exp: Experiment, steps: int) -> Segment:
+        """The beginning of the text, without resets."""
+        text = jnp.asarray(exp.source.train[: steps + 1], jnp.int32)
+        n = len(text) - 1
+        return Segment(text[:-1], text[1:], jnp.zeros(n, bool), jnp.ones(n))
+
+    @classmethod
+    def note(cls, line: dict[str, Any]) -> str:
+        """Of the training stream."""
+        return f"{line['bits']:.3f} bits/char"
+
+    @classmethod
+    def about(cls, groups: Sequence[Outcome]) -> str:
+        """The names of the texts."""
+        return listed(sorted({short(str(g.config.get("data"))) for g in groups}))
+
+    @classmethod
+    def intro(cls, groups: Sequence[Outcome]) -> str:
+        """What has to be learnt."""
+        warn = (
+            " The paper's text is the Penn Treebank, so its numbers stand beside ours for their "
+            "order and distance, not to be equalled."
+        )
+        return (
+            "The network reads a text character by character, and at each one predicts the next. "
+            "Less is better; a bit is one yes-or-no question."
+            f"{'' if all(map(is_ptb, groups)) else warn}"
+        )
+
+    @classmethod
+    def table_title(cls, groups: Sequence[Outcome]) -> str:
+        """Of the table of numbers."""
+        return f"Bits per character on {cls.about(groups)}, beside the paper's on the Penn Treebank"
+
+    @classmethod
+    def remarks(cls, groups: Sequence[Outcome]) -> list[str]:
+        """The test, and what the paper has."""
+        tests = listed([f"{g.label} {g.text(TEST)}" for g in groups if g.has(TEST)])
+        theirs = listed([f"{m} {bits['valid']}" for m, bits in PAPER_BITS.items()])
+        other = "" if all(map(is_ptb, groups)) else ", on the Penn Treebank, another text"
+        return [
+            "That is on validation text.",
+            *([f"On test text: {tests}."] if tests else []),
+            f"In the paper, on validation text: {theirs}{other}.",
+        ]
+
+    @classmethod
+    def published(cls, method: str, config: dict[str, Any]) -> dict[str, float] | None:
+        """Bits per character of validation and test."""
+        return PAPER_BITS.get(method)
+
+    @classmethod
+    def published_cells(cls, method: str, config: dict[str, Any]) -> tuple[str, ...]:
+        """The same, a column each."""
+        bits = PAPER_BITS.get(method)
+        return (f"{bits['valid']:.2f}", f"{bits['test']:.2f}") if bits else ("–", "–")
+
+    @classmethod
+    def differences(cls, groups: Sequence[Outcome]) -> list[Difference]:
+        """What the paper leaves open."""
+        sizes = {about["parameters"] for g in groups for about in g.abouts if "parameters" in about}
+        return [
+            Difference(
+                "test", "once, with what was best in validation", NOT_STATED, "the usual way"
+            ),
+            Difference(
+                "parameters",
+                listed(sorted(f"{int(n):,}" for n in sizes)) or NOT_STATED,
+                "133K",
+                "133K is (256 + 4) · 512: the copy task's recurrent weights, no bias, no readout",
+            ),
+        ]
+
+
+def is_ptb(group: Outcome) -> bool:
+    """Whether the text is the paper's, by its checksum."""
+    data = (about.get("data", {}) for about in group.abouts)
+    return all(d.get("sha256", {}).get("train") == PTB_SHA256 for d in data)
+
+
+class TextMeter(Meter):
+    """Bits per character: of validation now and then, of the test at the end."""
+
+    def __init__(self, task: TextTask, exp: Experiment):
+        self.learner, self.corpus, self.steps = exp.learner, exp.source, exp.steps
+        self.lanes, self.every = task.lanes, task.valid_every
+        self.valid = pieces(self.corpus.valid)
+
+    def now(self, training: Training, step: int, loss: Float[np.ndarray, " steps"]) -> Any:
+        """The epoch, and validation when it is due."""
+        assert self.best is not None
+        line = {"epoch": rounded(step * self.lanes / len(self.corpus.train))}
+        before = step - len(loss)
+        if step // self.every > before // self.every or step == self.steps:
+            params = training.learner.params
+            line["valid"] = valid = rounded(bits_per_character(self.learner, params, self.valid))
+            if valid < float(self.best.bits):
+                # a copy: the next chunk works in the memory of these
+                self.best = Best(jax.tree.map(jnp.copy, params), jnp.float32(valid))
+                self.best_step = step
+        self.note = TextTask.note({"bits": loss.mean()})
+        if self.best_step:
+            self.note += f", best in validation {float(self.best.bits):.3f}"
+        return line
+
+    def last(self, training: Training, step: int) -> dict[str, Any]:
+        """The test, with the parameters that were best in validation."""
+        assert self.best is not None
+        test = bits_per_character(self.learner, self.best.params, pieces(self.corpus.test))
+        best = {"valid": rounded(self.best.bits), "valid_step": self.best_step}
+        return {"step": step} | best | {"test": rounded(test)}

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
-from kronline.cells.base import UnitCell
-from kronline.estimators.online import Online
-from kronline.learner import Learner
+from kronline import Learner
+from kronline.cells import UnitCell
+from kronline.estimators import Online
 from kronline.traces import KF, KFTBPTT, OK, UORO, Average, Nothing, Trace
 
 ADAM = optax.adam(1e-3)
@@ -60,9 +61,7 @@ def _prepared(learner: Learner, lanes: int) -> tuple[Callable[[], Any], int]:
     learner = replace(learner, optimiser=ADAM, donate=True)
     k = learner.estimator.span or STEPS
     steps = -(-STEPS // k) * k
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, learner.cell.inputs, (2, steps, lanes), np.int32)
-    data = jnp.asarray(x), jnp.asarray(y)
+    data = _data(learner, (steps, lanes))
     state = learner.init(jax.random.key(0), lanes)
 
     def run(times: int = 1) -> float:
@@ -78,10 +77,23 @@ def _prepared(learner: Learner, lanes: int) -> tuple[Callable[[], Any], int]:
     return lambda: run(times), times * steps
 
 
+def _data(learner: Learner, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Any inputs and targets: symbols, or vectors where the readout predicts some."""
+    rng, readout = np.random.default_rng(0), learner.readout
+    assert readout is not None
+    if readout.targets == "symbols":
+        x, y = rng.integers(0, learner.cell.inputs, (2, *shape), np.int32)
+    else:
+        x = rng.standard_normal((*shape, learner.cell.inputs), np.float32)
+        y = rng.standard_normal((*shape, readout.outputs), np.float32)
+    return jnp.asarray(x), jnp.asarray(y)
+
+
 def flops(learner: Learner) -> float | None:
     """Of the large products of a step and lane; for unit-wise cells, and the traces known here.
 
-    Inputs are symbols, and cost nothing. Forward and backward: 6 for each recurrent weight.
+    Products of inputs are left out: symbols cost nothing. Forward and backward: 6 for each
+    recurrent weight.
     """
     cell, estimator = learner.cell, learner.estimator
     if not isinstance(cell, UnitCell) or cell.sparse or not isinstance(estimator, Online):

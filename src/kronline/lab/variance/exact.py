@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kronline.cells.base import LinearCell
-from kronline.estimators.base import Model, Params, Segment
-from kronline.estimators.window import exact_segment
+from kronline.cells import LinearCell
+from kronline.estimators import Model, Params, Segment, exact_segment
 from kronline.lab.variance.stream import Stream, stream
 from kronline.linearised.gradients import written_out
 

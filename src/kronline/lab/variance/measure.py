@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from kronline.estimators.base import Params
-from kronline.estimators.online import Online
+from kronline.estimators import Online, Params
 from kronline.lab.variance.stream import Stream, stream
 from kronline.learner import Learner, State
 from kronline.traces import UORO

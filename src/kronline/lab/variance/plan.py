@@ -11,19 +11,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Key
 
-from kronline import spec
+from kronline import Learner, softmax, spec, tbptt
 from kronline.errors import UsageError
-from kronline.estimators.base import Model, Params
-from kronline.estimators.methods import tbptt
-from kronline.estimators.online import Online
+from kronline.estimators import Model, Online, Params
 from kronline.lab.tasks import corpus
 from kronline.lab.tasks.corpus import Corpus
 from kronline.lab.variance import exact
 from kronline.lab.variance.measure import Found, Tick, lane_bytes, log_spaced, measure
 from kronline.lab.variance.settings import Variance, estimator
 from kronline.lab.variance.trained import as_trained, trained
-from kronline.learner import Learner
-from kronline.readout import softmax
 from kronline.traces import UORO, Nothing
 
 BLOCKS_PAY = 2 * 10**10  # bytes of traces, above which pushing in blocks is worth its compiling

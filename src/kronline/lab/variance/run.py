@@ -19,8 +19,9 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.progress import Tracker, wide
-from kronline.lab.runs import command, config, folder, packed
+from kronline.lab.runs import config, folder, loop, packed
 from kronline.lab.runs.loop import Stop, stopping
+from kronline.lab.runs.train import RUNS
 from kronline.lab.variance import plan as plans
 from kronline.lab.variance import steady
 from kronline.lab.variance.measure import Found
@@ -35,15 +36,15 @@ TRAINED = "trained"  # where a table's trained network lies, in its folder
 def main(args: Variance) -> int:
     """A new run; the exit code."""
     if args.print_config:
-        print(config.toml(args, args.KIND), end="")
+        print(config.toml(args, args.kind), end="")
         return 0
     if args.retime is not None:
         return retime(args.retime, as_json=args.json)
     plan = plans.make(args)
     args = plan.settings
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
-    path = args.out or folder.free(command.RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
-    folder.create(path, args.KIND, config.toml(args, args.KIND), plan.about())
+    path = args.out or folder.free(RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
+    folder.create(path, args.kind, config.toml(args, args.kind), plan.about())
     print(f"kronline: {path}", file=sys.stderr)
     return _go(path, plan, args.json)
 
@@ -124,7 +125,7 @@ def _go(path: Path, plan: Plan, as_json: bool) -> int:
         except _Diverged as e:
             _status(path, plan, "diverged", e.done, str(e))
             print(f"kronline: {e}", file=sys.stderr)
-            return command.DIVERGED
+            return loop.DIVERGED
         except OSError as e:
             raise UsageError(
                 f"{path}: a file could not be written: {e}. Nothing that was measured is lost; "

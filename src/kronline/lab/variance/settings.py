@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from kronline import spec
 from kronline.errors import UsageError
-from kronline.estimators.base import Estimator
+from kronline.estimators import Estimator
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Variance:
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end
 
-    KIND: ClassVar[str] = "variance"
+    kind: ClassVar[str] = "variance"
 
     def __post_init__(self) -> None:
         counts = ["hidden", "characters", "times", "networks", "draws", "steps", "loss_steps"]

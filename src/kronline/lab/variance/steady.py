@@ -10,12 +10,13 @@ from rich.table import Table
 
 from kronline import disk
 from kronline.lab import machine
+from kronline.lab.analysis import labels
 from kronline.lab.progress import Tracker
-from kronline.lab.report import labels
 from kronline.lab.runs import packed
 from kronline.lab.runs.folder import Run
 from kronline.lab.variance.cost import UNITS, costs
 from kronline.lab.variance.plan import Plan
+from kronline.lab.wording import plural, short
 
 TABLE, COST = "table.json", "cost.json"
 BASE = "kf_rtrl"  # whose step is the unit of cost
@@ -119,7 +120,7 @@ def markdown(found: Sequence[dict[str, Any]], run: Run) -> str:
     its = c.get("run", "none")  # whose network is used; none: one that was trained for the table
     trained, given = f"for {c['train_steps']:,} steps by TBPTT-25", ""
     if its != "none":
-        trained, given = f"in {labels.short(its)}", " --run RUN"
+        trained, given = f"in {short(its)}", " --run RUN"
     text = run.about.get("data", {}).get("name", "a text")
     said = (
         f"{c['cell']}, n = {c['hidden']}, reading {text}. Variance: "
@@ -141,5 +142,5 @@ def markdown(found: Sequence[dict[str, Any]], run: Run) -> str:
 def _at(about: dict[str, Any]) -> str:
     m, commit = about.get("machine", {}), str(about.get("commit") or "unknown")
     changed = " with changes" if commit.endswith("+") else ""
-    cores = labels.plural(int(m.get("cores") or 0), "core")
+    cores = plural(int(m.get("cores") or 0), "core")
     return f"{commit[:10].rstrip('+')}{changed}, on {cores} of {m.get('cpu')}, {m.get('path')}"

@@ -8,10 +8,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Stream(NamedTuple):
-    """Symbols, step by step."""
+    """Symbols or vectors, step by step."""
 
-    x: Int[Array, " steps"]
-    y: Int[Array, " steps"]
+    x: Array  # (steps,) or (steps, inputs)
+    y: Array  # (steps,) or (steps, outputs)
     reset: Bool[Array, " steps"]  # before its step
     weight: Float[Array, " steps"]  # of each loss
 

@@ -1,17 +1,16 @@
 """Trained networks: from text runs, or trained here first."""
 
-import contextlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+from kronline import Learner
 from kronline.errors import UsageError
-from kronline.estimators.base import Params
-from kronline.lab.runs import command, folder
-from kronline.lab.runs.settings import TextRun
+from kronline.estimators import Params
+from kronline.lab.runs import folder
+from kronline.lab.runs import train as runs
 from kronline.lab.tasks.corpus import Corpus
+from kronline.lab.tasks.text import TextTask
 from kronline.lab.variance.settings import Variance
-from kronline.learner import Learner
 
 METHOD = "tbptt(25)"  # none of those whose noise is looked at
 RATE = 10**-2.5
@@ -24,10 +23,10 @@ def trained(run: Path, data: str | None = None) -> tuple[Learner, Params, Corpus
         run: the folder of a text run.
         data: where the text lies now, if it was moved.
     """
-    experiment, params, _ = command.load(run, data)
-    if experiment.corpus is None:
+    task, exp, params, _ = runs.load(run, data)
+    if not isinstance(task, TextTask):
         raise UsageError(f"{run} is no text run: needed one of `kronline train text`")
-    return experiment.learner, params, experiment.corpus
+    return exp.learner, params, exp.source
 
 
 def as_trained(s: Variance, run: Path) -> Variance:
@@ -44,7 +43,7 @@ def train(at: Path, s: Variance) -> int:
         s: the table's settings.
     """
     steps, often = s.train_steps, max(1, s.train_steps // 10)
-    run = TextRun(
+    task = TextTask(
         out=at,
         cell=s.cell,
         hidden=s.hidden,
@@ -58,11 +57,10 @@ def train(at: Path, s: Variance) -> int:
         save_every=steps,
         valid_every=often,
     )
-    with contextlib.redirect_stdout(sys.stderr):  # what is found is printed by the table
-        if not folder.is_run(at):
-            return command.train(run)
-        return command.resume(command.Resume(at, data=s.data)) if _unfinished(at) else 0
-
-
-def _unfinished(at: Path) -> bool:
-    return folder.read(at).state != "finished"
+    if not folder.is_run(at):
+        end = runs.new(task)[1]
+    elif folder.read(at).state != "finished":
+        end = runs.go_on(at, s.data)
+    else:
+        return 0
+    return end.code

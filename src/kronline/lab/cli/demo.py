@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from kronline.errors import UsageError
-from kronline.lab.runs import command, config, folder, sweep
-from kronline.lab.runs.sweep import CopySweep
+from kronline.lab.cli import sweep
+from kronline.lab.runs import config, folder, grid
+from kronline.lab.runs.train import RUNS
+from kronline.lab.tasks.copy import CopyTask
 
 NAME = "demo"
+SWEEP = grid.sweep_of(CopyTask)
 METHODS = ("kf_rtrl", "uoro", "tbptt(5)")
 RATES = (10**-3,)  # the best of the paper's grid for each of them, at this size
 
@@ -39,15 +42,15 @@ class Demo:
 def main(demo: Demo) -> int:
     """Run, then report."""
     given = {name: getattr(demo, name) for name in ("steps", "hidden", "lanes")}
-    preset = {k: v for k, (v, _) in config.of_preset(CopySweep, "copy", "laptop").items()}
+    preset = {k: v for k, (v, _) in config.of_preset(SWEEP, SWEEP.presets, "laptop").items()}
     values: dict[str, Any] = preset | {k: v for k, v in given.items() if v is not None}
     steps = int(values["steps"])
     if steps < preset["steps"]:  # as many points, however short
         values |= {"log_every": max(1, steps // 100), "save_every": max(1, steps // 10)}
     values |= {"preset": "laptop", "json": demo.json}
     values |= {"estimators": METHODS, "rates": RATES, "seeds": (demo.seed,)}
-    settings = config.make(CopySweep, values)
-    out = demo.out or _place(config.toml(settings, "copy"))
+    settings = config.make(SWEEP, values)
+    out = demo.out or _place(config.toml(settings, SWEEP.presets))
     code, result = sweep.carry_out(replace(settings, out=out))
     if result is None:
         return code
@@ -64,12 +67,12 @@ def main(demo: Demo) -> int:
 
 def _place(wanted: str) -> Path:
     """An unfinished demo of these settings to go on with, or a new folder."""
-    if command.RUNS.exists() and not command.RUNS.is_dir():
-        raise UsageError(f"{command.RUNS} must be a folder, not a file; or choose one by --out")
-    before = [f for f in sorted(command.RUNS.glob(f"{NAME}*/sweep.toml")) if f.is_file()]
+    if RUNS.exists() and not RUNS.is_dir():
+        raise UsageError(f"{RUNS} must be a folder, not a file; or choose one by --out")
+    before = [f for f in sorted(RUNS.glob(f"{NAME}*/{grid.FILE}")) if f.is_file()]
     same = [f.parent for f in before if f.read_text(encoding="utf-8") == wanted]
     unfinished = [p for p in same if not (p / sweep.RESULT).exists()]
     if unfinished:
         print(f"kronline: going on with {unfinished[0]}", file=sys.stderr)
         return unfinished[0]
-    return folder.free(command.RUNS, NAME)
+    return folder.free(RUNS, NAME)

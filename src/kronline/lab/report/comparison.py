@@ -3,37 +3,43 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kronline.lab.compare.result import ENDS, Result, Row
-from kronline.lab.report import details, labels, words
+from kronline.lab.analysis import labels
+from kronline.lab.compare.result import Result, Row, ends
+from kronline.lab.report import details, words
 from kronline.lab.report import panels as draw
 from kronline.lab.report.html import Html, join, prose, table, tag
 from kronline.lab.report.keys import named
 from kronline.lab.report.page import document
 from kronline.lab.report.panels import Panel
 from kronline.lab.report.sections import figure, notes, section
+from kronline.lab.report.style import Look, looks
+from kronline.lab.wording import listed
 
-WHAT = {"copy": "curriculum's T", "text": "validation bits/char"}
 NOTHING = 1e-6
-TITLE = {"copy": "the copy task", "text": "a text"}
 
 
 def page(r: Result) -> str:
     """The whole page."""
-    title = f"Estimators on equal terms: {TITLE[r.kind]}"
-    methods = labels.listed([row.group.label for row in r.rows])
+    title = f"Estimators on equal terms: {r.task.subject}"
+    methods = listed([row.group.label for row in r.rows])
     lead = (
         f"{methods}: each trained for {r.terms.steps:,} steps and on until it had "
         f"{labels.duration(r.terms.budget)} of compute, as much as the dearest needs for its steps."
     )
-    main = [_short(r), _learning(r), _noise(r), _cost(r), details.runs(r.findings, [r.kind])]
+    groups = [g for family in r.picked.tried for g in family]
+    main = [_short(r), _learning(r), _noise(r), _cost(r), details.runs({r.task.title: groups})]
     names = {"summary": "In short", "learning": "Learning", "noise": "Noise", "cost": "Cost"}
     places = [*names.items(), ("runs", "The runs")]
-    return document(title, lead, places, main, r.findings.look, _footer(r))
+    return document(title, lead, places, main, _looks(r), _footer(r))
+
+
+def _looks(r: Result) -> dict[str, Look]:
+    return looks([(g.method, g.label) for g in r.picked.shown])
 
 
 def _short(r: Result) -> Html:
     rows = r.numbers()["rows"]
-    better = max if r.kind == "copy" else min
+    better = min if r.task.lower else max
     parts = []
     for name, where in (("data", "At equal data"), ("compute", "At equal compute")):
         known = [row for row in rows if row[name] is not None]
@@ -41,7 +47,7 @@ def _short(r: Result) -> Html:
             best = better(row[name] for row in known)
             who = [row["label"] for row in known if row[name] == best]
             verb = "is ahead" if len(who) == 1 else "are level"
-            parts.append(f"{where}, {labels.listed(who)} {verb}: {_score(r.kind, best)}.")
+            parts.append(f"{where}, {listed(who)} {verb}: {_score(r, best)}.")
     quiet = [row for row in rows if row["variance"] is not None]
     if quiet:
         first = min(quiet, key=lambda row: row["variance"])
@@ -59,49 +65,44 @@ def _small(value: float) -> str:
     return f"{value:.2g}" if value > NOTHING else f"less than {NOTHING:g}"
 
 
-def _score(kind: str, value: float) -> str:
-    return f"T = {value:g}" if kind == "copy" else f"{value:.3f} bits per character"
+def _score(r: Result, value: float) -> str:
+    return r.task.told.alone.format(r.task.curve.text(value))
 
 
 def _learning(r: Result) -> Html:
     data = [(row.group.label, row.over_data) for row in r.rows]
     compute = [(row.group.label, row.over_compute) for row in r.rows]
-    look, what = r.findings.look, WHAT[r.kind]
-    less = r.kind == "text"
+    look, of = _looks(r), r.task.curve
     panels = [
-        (draw.lines(data, look, "steps", what, less=less), _told(r, "data", "data")),
-        (draw.lines(compute, look, "seconds", what, less=less), _told(r, "compute", "compute")),
+        (draw.lines(data, look, "steps", of), _told(r, "data", "data")),
+        (draw.lines(compute, look, "seconds", of), _told(r, "compute", "compute")),
     ]
     caption = join(
         tag("b", "Learning. "),
         f"On the left at equal data: {r.terms.steps:,} steps of each. On the right at equal "
         "compute: steps times what one step takes, all timed in turn in one session.",
     )
-    score = {"copy": "curriculum's T", "text": "bits/char"}[r.kind]
-    ends = [f"{head}, at the end" for head in words.heads(ENDS[r.kind])]
-    scores = (f"{score}, equal data", f"{score}, equal compute", *ends)
+    at_end = [f"{head}, at the end" for head in words.heads(ends(r.task))]
+    scores = (f"{of.head}, equal data", f"{of.head}, equal compute", *at_end)
     head = ("method", *scores, "steps", "rate", "seeds")
-    digits = {"copy": "{:g}", "text": "{:.3f}"}[r.kind]
     rows = [
         [
             _key(r, row),
-            *(_shown(n[name], digits) for name in ("data", "compute")),
-            *words.numbers(row.group, ENDS[r.kind]),
+            *("–" if n[name] is None else of.text(n[name]) for name in ("data", "compute")),
+            *words.numbers(row.group, ends(r.task)),
             *(f"{n['steps']:,}", labels.value("rate", n["rate"]), len(n["seeds"])),
         ]
         for row, n in zip(r.rows, r.numbers()["rows"], strict=True)
     ]
     parts = [figure(panels, caption), table("How far each came", head, rows)]
-    if r.kind == "copy":
-        groups = [row.group for row in r.rows]
-        parts.append(tag("p", prose(words.lengths(groups)), _class="note"))
+    parts.append(tag("p", prose(r.task.intro([row.group for row in r.rows])), _class="note"))
     return section("", "Learning", "learning", *parts, notes([row.group for row in r.rows]))
 
 
 def _told(r: Result, name: str, over: str) -> str:
     rows = [n for n in r.numbers()["rows"] if n[name] is not None]
-    parts = [f"{n['label']} {_score(r.kind, n[name])}" for n in rows]
-    return f"At equal {over}: {labels.listed(parts)}."
+    parts = [f"{n['label']} {_score(r, n[name])}" for n in rows]
+    return f"At equal {over}: {listed(parts)}."
 
 
 def _noise(r: Result) -> Html:
@@ -112,8 +113,8 @@ def _noise(r: Result) -> Html:
     def bars(name: str, what: str, log: bool) -> tuple[Panel, str]:
         low = NOTHING if log else -1.0
         values = [(row.group.label, max(low, row.noise[name])) for row in known]
-        said = labels.listed([f"{label} {_small(value)}" for label, value in values])
-        return draw.bars(values, r.findings.look, what, log=log), f"{what}: {said}."
+        said = listed([f"{label} {_small(value)}" for label, value in values])
+        return draw.bars(values, _looks(r), what, log=log), f"{what}: {said}."
 
     panels = [
         bars("cosine", "cosine to exact gradient", False),
@@ -148,7 +149,7 @@ def _cost(r: Result) -> Html:
 
 
 def _key(r: Result, row: Row) -> Html:
-    return named(row.group.label, r.findings.look.get(row.group.label))
+    return named(row.group.label, _looks(r).get(row.group.label))
 
 
 def _shown(value: Any, form: str) -> str:

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kronline.lab.report import labels
-from kronline.lab.report.groups import Stat, rank, settings, varying
+from kronline.lab.analysis import labels
+from kronline.lab.analysis.groups import defaults_of, rank, settings, varying
+from kronline.lab.analysis.stat import Stat
 from kronline.lab.runs.folder import Run
+from kronline.lab.variance.settings import Variance
 
 # what is measured, and how often: runs that differ in these alone are pooled
 MEASURE = frozenset(
@@ -34,7 +36,7 @@ class Series(NamedTuple):
 
 def series(runs: Iterable[Run], experiment: str) -> list[Series]:
     """All that was measured in one of the two experiments, "time" or "units", method by method."""
-    runs = [run for run in runs if run.kind == "variance"]
+    runs = [run for run in runs if run.kind == Variance.kind]
     configs = [_kept(run, experiment) for run in runs]
     differ = sorted(varying(configs)) if configs else []
     found: dict[tuple[str, str], dict[int, tuple[list[float], list[float]]]] = {}
@@ -56,7 +58,7 @@ def series(runs: Iterable[Run], experiment: str) -> list[Series]:
 
 def _kept(run: Run, experiment: str) -> dict[str, Any]:
     drop = MEASURE | {OTHER[experiment]}
-    return {k: v for k, v in settings(run).items() if k not in drop}
+    return {k: v for k, v in settings(run, defaults_of(Variance)).items() if k not in drop}
 
 
 def _series(

@@ -1,6 +1,7 @@
 """Curves of others, from a CSV file, to be drawn beside one's own.
 
-A line a measurement: `label,run,step,T` of the copy task, or `label,run,step,valid` of a text.
+A line a measurement: `label,run,step` and what a task's curve shows: `T` of the copy task, `valid`
+of a text, for instance.
 """
 
 import csv
@@ -12,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kronline.errors import UsageError
-from kronline.lab.report.curves import Curve, mean_of
+from kronline.lab.analysis.curves import Curve, mean_of
+from kronline.lab.tasks import TASKS
 
-KINDS = {"T": "copy", "valid": "text"}
+KINDS = {task.curve.key: kind for kind, task in TASKS.items()}  # by the column
 
 Points = list[tuple[float, float]]  # step, value
 
@@ -53,11 +55,11 @@ def _read(path: Path) -> list[Beside]:
 
 
 def _measured(path: Path, columns: Sequence[str]) -> str:
-    """Whether it is T or valid."""
+    """Which task's curve it is, by its column."""
     found = [name for name in KINDS if name in columns]
     if len(found) != 1 or not {"label", "run", "step"} <= set(columns):
         raise UsageError(
-            f"{path} needs the columns label, run, step, and either T or valid, got "
+            f"{path} needs the columns label, run, step, and one of {', '.join(KINDS)}, got "
             f"{', '.join(columns) or 'nothing'}"
         )
     return found[0]
@@ -85,7 +87,7 @@ def _curve(path: Path, name: str, label: str, runs: list[Points]) -> Beside:
             f"{path}: the runs of {label!r} have no step in common, so they have no mean; give "
             "them labels of their own"
         )
-    found = mean_of([(x, y) for x, y in both], end, stairs=name == "T")
+    found = mean_of([(x, y) for x, y in both], end, stairs=TASKS[KINDS[name]].curve.stairs)
     kept = found.x >= begin
     curve = Curve(found.x[kept], found.mean[kept], found.std[kept])
     return Beside(KINDS[name], label, curve, runs)

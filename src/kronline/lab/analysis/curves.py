@@ -1,12 +1,15 @@
-"""Groups as curves: over data time, over compute time, over string lengths."""
+"""Groups as curves: over data time, over compute time, and the profiles of runs that ended."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kronline.lab.report.groups import Group, Stat, clock, points
+from kronline.lab.analysis.groups import Group
+from kronline.lab.analysis.numbers import clock, points, quantity
+from kronline.lab.analysis.stat import Stat
 from kronline.lab.runs.folder import Run
+from kronline.lab.tasks.quantity import Profile
 
 Axis = Literal["steps", "seconds"]
 
@@ -28,9 +31,9 @@ class Curve(NamedTuple):
         return Curve(x, np.interp(x, self.x, self.mean), np.interp(x, self.x, self.std))
 
 
-def right(group: Group) -> Curve | None:
-    """The share of bits right at each string length, where runs have tried that."""
-    tried = [m["right"] for run in group.runs for m in run.metrics if "right" in m]
+def profile(group: Group, of: Profile) -> Curve | None:
+    """What runs measured for 1, 2, 3, ... when they had ended; None if none has."""
+    tried = [m[of.key] for run in group.runs for m in run.metrics if of.key in m]
     at = [
         Stat.of(r[i] for r in tried if i < len(r)) for i in range(max(map(len, tried), default=0))
     ]
@@ -38,17 +41,16 @@ def right(group: Group) -> Curve | None:
     if not kept:
         return None
     x, stats = zip(*kept, strict=True)
-    return Curve(
-        np.array(x), np.array([s.mean for s in stats]), np.array([s.std or 0 for s in stats])
-    )
+    mean, std = (np.array(v) for v in zip(*((s.mean, s.std or 0.0) for s in stats), strict=True))
+    return Curve(np.array(x), of.factor * mean, of.factor * std)
 
 
 def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
     """A measured number over data time or compute time.
 
-    Each seed is read off on a common grid: T as the stairs that it is, the rest between its
-    measurements. A seed that has finished keeps its last value (seeds take different times); one
-    that has not counts as far as it has come. None if nothing was measured.
+    Each seed is read off on a common grid: stairs as they are, the rest between measurements. A
+    seed that has finished keeps its last value (seeds take different times); one that has not
+    counts as far as it has come. None if nothing was measured.
     """
     seeds = [(run, *_over(run, name, axis)) for run in group.runs]
     seeds = [(run, x, y) for run, x, y in seeds if len(x)]
@@ -58,7 +60,7 @@ def curve(group: Group, name: str, axis: Axis = "steps") -> Curve | None:
     end = max(done or [x[-1] for _, x, _ in seeds])
     both = [(x, y) for _, x, y in seeds]
     held = [run.state == "finished" for run, _, _ in seeds]
-    found = mean_of(both, end, stairs=name == "T", exact=axis == "steps", held=held)
+    found = mean_of(both, end, stairs=quantity(name).stairs, exact=axis == "steps", held=held)
     ended = tuple((x[-1], y[-1], run.state) for run, x, y in seeds if run.state != "finished")
     return found._replace(ended=ended)
 

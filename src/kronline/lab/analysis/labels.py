@@ -3,13 +3,14 @@
 import ast
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from kronline.estimators import methods
+from kronline.lab.tasks import TASKS
+from kronline.lab.wording import short
 
-LAGS = {"short": "T + 1", "paper": "2(T + 1)"}  # steps between reading a bit and writing it
 _SUPERSCRIPT = str.maketrans("-−0123456789.", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹·")
 
 
@@ -129,9 +130,11 @@ def value(key: str, given: Any) -> str:
     return f"{given:g}" if isinstance(given, float) else str(given)
 
 
-def setting(key: str, given: Any) -> str:
-    """A setting that tells two curves apart, as short as can be."""
+def setting(key: str, given: Any, kind: str = "") -> str:
+    """A setting that tells two curves apart, as short as can be; `kind`: of runs."""
     text = value(key, given)
+    if kind in TASKS and (own := TASKS[kind].called(key, text)) is not None:
+        return own
     known = {
         "hidden": f"n = {text}",
         "lanes": f"{text} lanes",
@@ -143,20 +146,7 @@ def setting(key: str, given: Any) -> str:
         "data": short(text),
         "run": "untrained" if text == "none" else f"trained in {short(text)}",
     }
-    if key == "delay":
-        return f"lag {LAGS.get(text, text)}"
     return known.get(key, f"{key.replace('_', ' ')} {text}")
-
-
-def short(name: str) -> str:
-    """A text's name, without its folder, and cut if it is long."""
-    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2] or name
-    return last if len(last) <= 40 else f"{last[:24]}…{last[-12:]}"
-
-
-def texts(configs: Iterable[dict[str, Any]]) -> str:
-    """The names of the texts that were learnt."""
-    return listed(sorted({short(str(c.get("data"))) for c in configs}))
 
 
 def date(started: str) -> str:
@@ -166,18 +156,6 @@ def date(started: str) -> str:
     except ValueError:
         return started
     return f"{day.day} {day:%B %Y}"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """One, two and three."""
-    if len(parts) < 2:
-        return "".join(parts)
-    return ", ".join(parts[:-1]) + " and " + parts[-1]
-
-
-def plural(n: int, thing: str) -> str:
-    """`1 seed`, `3 seeds`."""
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

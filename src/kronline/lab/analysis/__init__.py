@@ -1,0 +1,1 @@
+"""What came out of runs: those that belong together, their numbers, curves and labels."""

@@ -1,0 +1,61 @@
+"""`kronline verify`."""
+
+from dataclasses import dataclass
+
+import jax
+from rich.console import Console
+
+from kronline import native, spec
+from kronline.errors import UsageError
+from kronline.lab.machine import cores
+from kronline.lab.progress import Tracker
+from kronline.verifier.suite import jobs_for, library, run
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Prove that cells and estimators do what they claim, by trying every noise pattern.
+
+    Without options: the library's default set. Exits with 1 if a check fails.
+
+    Try:
+        kronline verify
+        kronline verify --cell "RHN(2, 3)" --estimator "kf_rtrl(window=1)"
+        kronline verify --cell "my_cell.py:MyCell(2, 2)" --estimator my_trace.py:estimator
+    """
+
+    cell: str | None = None  # NAME(units, inputs), or file.py:NAME; two or three units
+    estimator: str | None = None  # NAME(arguments), or file.py:NAME
+    all: bool = False  # the library's every cell, windows and symbols too
+    symbols: bool = False  # feed the cell symbols, for one that does not take vectors
+    json: bool = False  # print one JSON object instead of the table
+
+
+def verify(args: Verify) -> int:
+    """Run the checks that were asked for."""
+    # many small programs, each run once: compiling them takes longer than running them
+    jax.config.update("jax_disable_most_optimizations", True)
+    if args.all and (args.cell or args.estimator):
+        raise UsageError("--all is the library's whole set; leave out --cell and --estimator")
+    if args.cell is None and args.estimator is None:
+        jobs = library(args.all)
+    else:
+        cell = spec.parse(args.cell or "RHN(2, 2)", spec.CELLS, "cell")
+        estimator = spec.parse(args.estimator or "kf_rtrl", spec.ESTIMATORS, "estimator")
+        try:
+            jobs = jobs_for(cell, estimator, args.cell, symbols=args.symbols)
+        except (TypeError, AttributeError) as e:
+            raise UsageError(str(e)) from e
+    with Tracker({"checks": len(jobs)}) as tracker:
+        report = run(jobs, lambda title: tracker.update("checks", 1, title), threads=cores())
+    if args.json:
+        print(report.json())
+    else:
+        console = Console()
+        console.print(report.table())
+        n, bad = len(report.checks), len(report.failed())
+        console.print(f"{n - bad} of {n} checks hold." + (" [red]Not verified.[/]" if bad else ""))
+        path = native.status()
+        kind = "the native kernel" if path.active else "pure JAX"
+        console.print(f"KF-RTRL ran on {kind} ({path.reason}).", soft_wrap=True, markup=False)
+    return 0 if report.ok else 1

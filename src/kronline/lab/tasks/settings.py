@@ -1,0 +1,95 @@
+"""What all training runs can be told, and the learner that it means."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import optax
+
+from kronline import Learner, Readout, spec
+from kronline import lanes as layouts
+from kronline.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all training runs have in common."""
+
+    preset: str = ""  # a whole configuration, laptop for instance; what else is given overrides it
+    config: Path | None = None  # a TOML file; overrides the preset, and flags override it
+    out: Path | None = None  # the run's folder (default: a new one in runs/)
+    cell: str = "RHN"  # RHN, Tanh, LSTM, GRU, DeepRHN(depth=2), ..., or file.py:NAME
+    hidden: int = 128  # units
+    estimator: str = "kf_rtrl"  # kf_rtrl, uoro(copies=4), tbptt(25), ..., or file.py:NAME
+    optimiser: str = "adam"  # adam, adamw, sgd(momentum=0.9), rmsprop, radam
+    rate: float = 10**-3  # learning rate
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the rate, down to zero
+    clip: float | None = None  # the gradient's norm is clipped to this
+    regulariser: str | None = (
+        None  # row_norm(1), spectral(1), activation(0.01), noise(0.1); several with +
+    )
+    lanes: int = 16  # streams that are learnt from at once
+    update_every: int | None = None  # steps between updates (default: as the estimator gives them)
+    seed: int = 0
+    log_every: int = 1000  # steps between lines of metrics; a stop signal waits for the next one
+    save_every: int = 10_000  # steps between checkpoints
+    keep: int = 2  # how many checkpoints are kept
+    tensorboard: bool = (
+        False  # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
+    )
+    monitor: bool = False  # measure how noisy gradients are, too: snr and noise in the metrics
+    print_config: bool = False  # print the resolved configuration, with reasons, and stop
+    json: bool = False  # print one JSON object at the end
+
+    kind: ClassVar[str] = ""  # of runs that are configured by this
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "lanes", "log_every", "save_every", "keep"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if not (self.rate > 0 and math.isfinite(self.rate)):
+            raise UsageError(f"rate must be a positive number, got {self.rate}")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip must be a positive number or none, got {self.clip}")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed must be between 0 and 2^32 - 1, got {self.seed}")
+
+    def network(self, inputs: int) -> Any:
+        """The cell that `cell` and `hidden` mean."""
+        return spec.parse(self.cell, spec.CELLS, "cell", self.hidden, inputs)
+
+    def learner(self, cell: Any, readout: Readout, steps: int) -> Learner:
+        """The network and how it learns, for a run of so many steps."""
+        estimator = spec.parse(self.estimator, spec.ESTIMATORS, "estimator")
+        updates = max(1, steps // (self.update_every or estimator.span or steps))
+        rate: Any = {
+            "constant": self.rate,
+            "linear": optax.linear_schedule(self.rate, 0.0, updates),
+            "cosine": optax.cosine_decay_schedule(self.rate, updates),
+        }[self.schedule]
+        optimiser = spec.parse(self.optimiser, spec.OPTIMISERS, "optimiser", rate)
+        regularisers = tuple(
+            spec.parse(text, spec.REGULARISERS, "regulariser")
+            for text in (spec.split(self.regulariser, "+") if self.regulariser else ())
+        )
+        if self.clip is not None:
+            optimiser = optax.chain(optax.clip_by_global_norm(self.clip), optimiser)
+        try:
+            return Learner(
+                cell,
+                readout,
+                estimator,
+                optimiser,
+                layout=layouts.best(self.lanes),
+                update_every=self.update_every,
+                regularisers=regularisers,
+            )
+        except (TypeError, ValueError) as e:
+            raise UsageError(str(e)) from e
+
+
+def whole(steps: int, learner: Learner) -> int:
+    """Rounded up to whole segments of the learner."""
+    k = learner.estimator.span or 1
+    return -(-steps // k) * k
