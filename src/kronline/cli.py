@@ -78,7 +78,12 @@ def verify(args: Verify) -> int:
 
 @dataclass(frozen=True)
 class Info:
-    """Show versions, devices, and whether the native kernel is used, and why."""
+    """Show versions, devices, and whether the native kernel is used, and why.
+
+    Try:
+        kronline info
+        kronline info --json
+    """
 
     json: bool = False  # print one JSON object instead of lines
 
@@ -162,8 +167,22 @@ def _commands(argv: Sequence[str]) -> Any:
     return functools.reduce(operator.or_, found)
 
 
+def parse(argv: Sequence[str]) -> Any:
+    """What a command line asks for; exits where it is wrong, or asks for help."""
+    for verb, (_, kinds, _) in TASKS.items():
+        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
+            argv = config.with_none(kinds[argv[1]], argv)
+    args = tyro.cli(
+        _commands(argv),
+        prog="kronline",
+        args=argv,
+        description=ABOUT,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+    )
+    return getattr(args, "task", args)
+
+
 def _run(args: Any) -> int:
-    args = getattr(args, "task", args)
     actions = {cls: act for cls, act in PLAIN.values()}
     actions |= {cls: act for _, kinds, act in TASKS.values() for cls in kinds.values()}
     return actions[type(args)](args)
@@ -176,18 +195,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"kronline {__version__}")
         sys.exit(0)
     warnings.showwarning = _warn
-    for verb, (_, kinds, _) in TASKS.items():
-        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
-            argv = config.with_none(kinds[argv[1]], argv)
     try:
-        args = tyro.cli(
-            _commands(argv),
-            prog="kronline",
-            args=argv,
-            description=ABOUT,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-        )
-        code = _run(args)
+        code = _run(parse(argv))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141

@@ -24,6 +24,10 @@ class Demo:
     cannot solve T > 3 but by luck; UORO could, but drowns in noise; KF-RTRL does. It ends with a
     page of curves and tables. The same as `kronline sweep copy --preset laptop` with these methods,
     one learning rate and one seed, and `kronline report`.
+
+    Try:
+        kronline demo
+        kronline demo --steps 50000 --seed 1
     """
 
     steps: int | None = None  # of every method: equal data (default: as the preset has it)

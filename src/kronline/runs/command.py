@@ -47,8 +47,8 @@ class Resume:
     run that would have had as many from the start.
 
     Try:
-        kronline resume runs/copy-kf_rtrl-n64-seed0
-        kronline resume runs/copy-kf_rtrl-n64-seed0 --steps 1000000
+        kronline resume runs/copy-kf-rtrl-n64-seed0
+        kronline resume runs/copy-kf-rtrl-n64-seed0 --steps 1000000
     """
 
     run: tyro.conf.Positional[Path]
@@ -200,7 +200,7 @@ class List:
 
     Try:
         kronline list
-        kronline list my/sweep --json
+        kronline list runs/copy --json
     """
 
     folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look
