@@ -21,7 +21,7 @@ from kronline.errors import UsageError
 from kronline.machine import cores
 from kronline.progress import Tracker
 from kronline.report import command as report
-from kronline.runs import command, config, publish, sample, sweep
+from kronline.runs import command, config, memory, publish, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.sweep import CopySweep, TextSweep
 from kronline.verifier.suite import jobs_for, library, run
@@ -202,6 +202,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = 141
     except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
+        code = 2
+    except (MemoryError, jax.errors.JaxRuntimeError) as e:
+        if not memory.ran_out(e):
+            raise
+        print(f"kronline: {memory.message(e)}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
         print("kronline: interrupted", file=sys.stderr)

@@ -16,7 +16,7 @@ from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.progress import wide
-from kronline.runs import checkpoint, config, folder, longer, loop
+from kronline.runs import checkpoint, config, folder, longer, loop, memory
 from kronline.runs.settings import KINDS, Experiment, Train, named
 
 RUNS = Path("runs")  # where runs are made, and looked for
@@ -30,13 +30,19 @@ def train(args: Train) -> int:
         return 0
     _devices()
     exp = args.build()
+    fits(args, exp)
     path = args.out or folder.free(RUNS, named(args))
     about: dict[str, Any] = {"parameters": _parameters(exp), "steps": exp.steps}
     if exp.corpus is not None:
         about |= {"data": exp.corpus.about(), "symbols": "".join(exp.corpus.symbols)}
     folder.create(path, args.KIND, config.toml(args, args.KIND), about)
     print(f"kronline: {path}", file=sys.stderr)
-    return _ended(path, loop.go(path, args, exp), args.json)
+    try:
+        end = loop.go(path, args, exp)
+    except memory.OutOfMemory:
+        folder.discard(path)
+        raise
+    return _ended(path, end, args.json)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,7 @@ def resume(args: Resume) -> int:
         settings = longer.settings(run, settings, args.steps)
     _devices()
     exp = settings.build()
+    fits(settings, exp)
     _same(run, exp)
     if args.steps is not None:  # where the text lies now is not kept, here as elsewhere
         longer.write(run, replace(_settings(run, None), steps=args.steps), exp)
@@ -149,6 +156,12 @@ def _devices() -> None:
     """One device a core, over which lanes are split where there is no native kernel."""
     with contextlib.suppress(RuntimeError):  # JAX has started already
         jax.config.update("jax_num_cpu_devices", machine.cores())
+
+
+def fits(settings: Train, exp: Experiment) -> None:
+    """Refuse a run that this machine has not the memory for."""
+    what = f"{settings.estimator} with {settings.hidden:,} units and {settings.lanes:,} lanes"
+    memory.check(lambda: exp.learner.init(jax.random.key(0), settings.lanes), what)
 
 
 def _parameters(exp: Experiment) -> int:

@@ -4,6 +4,7 @@ Whatever is measured depends on the seed alone. A run that was stopped or killed
 newest checkpoint and ends bit for bit like one that was not.
 """
 
+import math
 import os
 import signal
 import time
@@ -20,7 +21,7 @@ import numpy as np
 from kronline import train
 from kronline.errors import UsageError
 from kronline.progress import Tracker
-from kronline.runs import checkpoint, folder
+from kronline.runs import checkpoint, folder, memory
 from kronline.runs.checkpoint import Best, Point, Saved
 from kronline.runs.settings import Experiment, Train
 from kronline.runs.tensorboard import Board
@@ -29,6 +30,7 @@ from kronline.tasks.text import Text, bits_per_character, pieces
 from kronline.train import Training
 
 BEYOND = 8  # lengths above T that are tried at the end of a copy run
+ABSURD = 100  # times the loss of guessing: above that a run has diverged, though it is finite
 POLL = 0.02  # seconds between looks at a running chunk, so that signals are seen at once
 
 
@@ -97,6 +99,10 @@ def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> En
                 f"{path}: a file could not be written: {e}. Nothing up to the last checkpoint is "
                 f"lost; make room, or the folder writable, then: kronline resume {path}"
             ) from e
+        except (MemoryError, jax.errors.JaxRuntimeError) as e:
+            if not memory.ran_out(e):
+                raise
+            raise memory.OutOfMemory(f"{path}: {memory.message(e)}") from e
 
 
 def chunk(config: Train, exp: Experiment) -> int:
@@ -111,6 +117,8 @@ class _Session:
     def __init__(self, path: Path, config: Train, exp: Experiment):
         self.path, self.config, self.exp = path, config, exp
         self.chunk = chunk(config, exp)
+        assert exp.learner.readout is not None
+        self.guess = math.log2(exp.learner.readout.outputs)  # bits, all symbols equally likely
         self.measure = _Text(config, exp) if isinstance(exp.task, Text) else _Copy(exp)
         point = checkpoint.newest(path, checkpoint.shapes(self._begin, self.measure.keeps_best))
         if point is None:
@@ -182,7 +190,8 @@ class _Session:
             time.sleep(POLL if time.perf_counter() - begin > 0.2 else 0.001)
         seconds = time.perf_counter() - begin
         bits, norm = np.asarray(seen.bits), np.asarray(seen.norm)
-        if problem := _problem(bits, norm, self.step):
+        problem = _problem(bits, norm, self.step) or _absurd(bits, self.guess, self.step)
+        if problem:
             return self._diverged(problem)
         self.training, self.step = training, self.step + n
         line = {"step": self.step, "bits": _short(bits.mean()), "gradient": _short(norm.mean())}
@@ -236,6 +245,17 @@ def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
             f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
         )
     return None
+
+
+def _absurd(bits: np.ndarray, guess: float, before: int) -> str | None:
+    """A mean loss that is a number, but not one of a network that learns."""
+    mean = float(bits.mean())
+    if mean <= ABSURD * guess:
+        return None
+    return (
+        f"steps {before + 1:,} to {before + len(bits):,}: the mean loss is {mean:,.0f} bits/char, "
+        f"more than {ABSURD} times that of guessing ({guess:.1f})"
+    )
 
 
 def noise_of(seen: train.Stretch) -> dict[str, float]:

@@ -93,7 +93,8 @@ def carry_out(args: Any) -> tuple[int, dict[str, Any] | None]:
     """Train all members; the exit code, and the result unless it was stopped."""
     out = args.out or folder.free(command.RUNS, f"sweep-{args.KIND}")
     todo = members(args, out)
-    todo[0].settings.build()  # what cannot work is said here, once, and not by every process
+    # what cannot work is said here, once, and not by every process
+    command.fits(todo[0].settings, todo[0].settings.build())
     out.mkdir(parents=True, exist_ok=True)
     print(f"kronline: {out}: {labels.plural(len(todo), 'run')}", file=sys.stderr)
     with folder.locked(out), loop.stopping("the runs that are at work") as stop:
