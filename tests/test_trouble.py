@@ -4,7 +4,11 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -289,6 +293,74 @@ def test_a_folder_with_a_checkpoint_is_never_discarded(unbroken, tmp_path):
     (run / "mine.txt").touch()
     folder.discard(run)
     assert [p.name for p in run.iterdir()] == ["mine.txt"]
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------
+
+
+def loads_jax(pid, run, seconds):
+    """After Python's own start, before the command's."""
+    return "jaxlib" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def is_built(pid, run, seconds):
+    return loads_jax(pid, run, seconds) and seconds > 1.5
+
+
+def is_made(pid, run, seconds):
+    return (run / "config.toml").exists()
+
+
+def is_compiled(pid, run, seconds):
+    return "compiling" in run.with_suffix(".log").read_text()
+
+
+def has_trained(pid, run, seconds):
+    return (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0
+
+
+MOMENTS = (loads_jax, is_built, is_made, is_compiled, has_trained)
+
+
+def test_ctrl_c_while_it_starts(tmp_path):
+    begin, waiting = time.monotonic(), {}
+    for when in MOMENTS:
+        run = tmp_path / when.__name__
+        words_ = ["train", "copy", *SMALL, "--steps", 10**6, "--out", run]
+        with run.with_suffix(".log").open("w") as log:
+            waiting[when] = process(*words_, stdout=log, stderr=log)
+    ended = {}
+    while waiting:
+        for when, p in list(waiting.items()):
+            assert p.poll() is None, f"{when.__name__}: it ended too early"
+            if when(p.pid, tmp_path / when.__name__, time.monotonic() - begin):
+                p.send_signal(signal.SIGINT)
+                ended[when] = waiting.pop(when)
+        time.sleep(0.002)
+    for when, p in ended.items():
+        assert p.wait(300) == 130
+        run = tmp_path / when.__name__
+        said = run.with_suffix(".log").read_text()
+        assert "Traceback" not in said and "KeyboardInterrupt" not in said, said
+        if not run.exists():
+            assert said == "kronline: interrupted\n"
+            continue
+        assert "interrupted" in said or "stopping when" in said
+        assert folder.read(run).state == "stopped"
+        replaced(run / "config.toml", "steps = 1000000", f"steps = {status(run)['step'] + 20}")
+        assert command("resume", run) == 0
+    assert not (tmp_path / "loads_jax").exists()
+    assert all((tmp_path / when.__name__).exists() for when in MOMENTS[2:])
+
+
+def replaced(file, old, new):
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_only_the_command_watches_for_ctrl_c():
+    see = "import signal, kronline; print(signal.getsignal(signal.SIGINT).__name__)"
+    done = subprocess.run([sys.executable, "-c", see], capture_output=True, text=True, check=True)
+    assert done.stdout == "default_int_handler\n"
 
 
 # -- disks -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import jax
 import tyro
 from rich.console import Console
 
-from kronline import bench, compare, demo, names, native, variance
+from kronline import bench, compare, demo, names, native, startup, variance
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
@@ -196,6 +196,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(0)
     warnings.showwarning = _warn
     try:
+        startup.over()
         code = _run(parse(argv))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -209,8 +210,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"kronline: {memory.message(e)}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
-        print("kronline: interrupted", file=sys.stderr)
-        code = 130
+        print(startup.INTERRUPTED, file=sys.stderr)
+        code = startup.CODE
     sys.exit(code)
 
 

@@ -74,13 +74,18 @@ def create(path: Path, kind: str, config: str, about: dict[str, Any]) -> None:
         "machine": machine.describe(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    whole = False
     try:
         path.mkdir(parents=True, exist_ok=True)
         disk.write(path / ABOUT, json.dumps(common | about, indent=1) + "\n")
         disk.write(path / STATUS, json.dumps({"state": "stopped", "step": 0}) + "\n")
         disk.write(path / CONFIG, config)  # last: what has it is a run
+        whole = True
     except OSError as e:
         raise UsageError(f"the run's folder {path} could not be written: {e}") from e
+    finally:
+        if not whole:  # a full disk, or Ctrl-C
+            discard(path)
 
 
 def discard(path: Path) -> None:

@@ -155,6 +155,8 @@ class _Session:
                 if n not in programs:
                     tracker.update(name, 0, "compiling", now=True)
                     programs[n] = self._compiled(n)
+                    if stop.signal:  # it came meanwhile
+                        break
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
                     return seconds
