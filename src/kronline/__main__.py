@@ -1,6 +1,6 @@
 """`python -m kronline`."""
 
-from kronline.lab.cli import main
+from kronline.lab.start import main
 
 if __name__ == "__main__":
     main()

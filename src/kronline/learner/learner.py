@@ -146,6 +146,7 @@ class Learner:
             key: of the noise.
             lanes, example: as for `init`.
         """
+        checks.alive("these parameters", params)
         if self.donate:  # what was given stays the caller's
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
         engine = self._engine
@@ -275,6 +276,7 @@ class Learner:
         Returns:
             losses (steps, lanes).
         """
+        checks.alive("these parameters", params)
         x, lead = checks.steps(x)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
         return look.evaluate(self._engine, params, seg, predictions)
@@ -340,6 +342,7 @@ class Learner:
             the gradient `δ·ds/dθ` in the shape of the cell's parameters, averaged over lanes.
         """
         own = self._own_loss()
+        checks.alive("this state", state.s, state.params)
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
         delta = jnp.asarray(delta, jnp.dtype(self.dtype))
@@ -353,6 +356,7 @@ class Learner:
             grads: the cell's alone, as `pull` gives them, or `Params`.
             readout: the gradient of the parameters of one's own readout; None: zero.
         """
+        checks.alive("this state", state.s, state.params)
         if not isinstance(grads, Params):
             zero = jax.tree.map(jnp.zeros_like, state.params)
             grads = zero._replace(cell=grads)
@@ -384,6 +388,7 @@ class Learner:
 
     def _inputs(self, state: State, x: Any, reset: Any) -> tuple[Any, Any]:
         """Inputs and resets of one step, checked."""
+        checks.alive("this state", state.s, state.params)
         lead = (state.s.shape[0],)
         x = checks.stream(self.cell, x, lead, self.dtype)
         return x, checks.flags("reset", reset, lead)
@@ -399,6 +404,7 @@ class Learner:
         lead: tuple[int, ...] = (),
     ) -> Segment:
         """The data, all parts of it and the noise checked; leading axes ((steps,) lanes)."""
+        checks.alive("this state", state.s, state.params)
         if isinstance(x, Segment):
             x, y, reset, weight = x
         lanes, k = state.s.shape[0], self.estimator.span

@@ -9,22 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import make_dataclass
 from typing import Annotated, Any
 
+import jax
 import tyro
 
-from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.lab import bench, variance
+from kronline.lab import bench, start, variance
 from kronline.lab.cli import compare, demo, info, listing, sweep, train, verify
 from kronline.lab.compare import compare_of
 from kronline.lab.report import command as report
-from kronline.lab.runs import config, publish, sample
+from kronline.lab.runs import config, memory, publish, sample
 from kronline.lab.runs.grid import sweep_of
 from kronline.lab.tasks import TASKS
 
-ABOUT = """Train recurrent networks online: unbiased gradients, memory that does not grow with time.
-
-Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
-"""
 TRAIN = f"Train a network on one of the tasks: {', '.join(TASKS)}."
 COMPARE = "Train several estimators on equal terms: equal data, equal compute, and their noise."
 SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
@@ -75,8 +71,22 @@ def _commands(argv: Sequence[str]) -> Any:
     return functools.reduce(operator.or_, found)
 
 
+def parse(argv: Sequence[str]) -> Any:
+    """What a command line asks for; exits where it is wrong, or asks for help."""
+    for verb, (_, kinds, _) in VERBS.items():
+        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
+            argv = config.with_none(kinds[argv[1]], argv)
+    args = tyro.cli(
+        _commands(argv),
+        prog="kronline",
+        args=argv,
+        description=start.ABOUT,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+    )
+    return getattr(args, "task", args)
+
+
 def _run(args: Any) -> int:
-    args = getattr(args, "task", args)
     actions = {cls: act for cls, act in PLAIN.values()}
     actions |= {cls: act for _, kinds, act in VERBS.values() for cls in kinds.values()}
     return actions[type(args)](args)
@@ -85,31 +95,23 @@ def _run(args: Any) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line, run, and exit."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv == ["--version"]:
-        print(f"kronline {__version__}")
-        sys.exit(0)
     warnings.showwarning = _warn
-    for verb, (_, kinds, _) in VERBS.items():
-        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
-            argv = config.with_none(kinds[argv[1]], argv)
     try:
-        args = tyro.cli(
-            _commands(argv),
-            prog="kronline",
-            args=argv,
-            description=ABOUT,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-        )
-        code = _run(args)
+        code = _run(parse(argv))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
         code = 2
+    except (MemoryError, jax.errors.JaxRuntimeError) as e:
+        if not memory.ran_out(e):
+            raise
+        print(f"kronline: {memory.message(e)}", file=sys.stderr)
+        code = 2
     except KeyboardInterrupt:
-        print("kronline: interrupted", file=sys.stderr)
-        code = 130
+        print(start.INTERRUPTED, file=sys.stderr)
+        code = start.CODE
     sys.exit(code)
 
 

@@ -29,6 +29,10 @@ class Demo:
     KF-RTRL's T comes furthest. Next to T stands the share of bits right over the trained lengths.
     It ends with a page of curves and tables. The same as `kronline sweep copy --preset laptop` with
     these methods, one learning rate and one seed, and `kronline report`.
+
+    Try:
+        kronline demo
+        kronline demo --steps 50000 --seed 1
     """
 
     steps: int | None = None  # of every method: equal data (default: as the preset has it)

@@ -24,7 +24,7 @@ class List:
 
     Try:
         kronline list
-        kronline list my/sweep --json
+        kronline list runs/copy --json
         kronline list results/ptb.runs
     """
 

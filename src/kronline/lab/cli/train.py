@@ -34,8 +34,8 @@ class Resume:
     run that would have had as many from the start.
 
     Try:
-        kronline resume runs/copy-kf_rtrl-n64-seed0
-        kronline resume runs/copy-kf_rtrl-n64-seed0 --steps 1000000
+        kronline resume runs/copy-kf-rtrl-n64-seed0
+        kronline resume runs/copy-kf-rtrl-n64-seed0 --steps 1000000
     """
 
     run: tyro.conf.Positional[Path]

@@ -13,7 +13,7 @@ from kronline.errors import UsageError
 from kronline.lab.compare import noise
 from kronline.lab.compare.result import Result
 from kronline.lab.compare.terms import Terms, agreed
-from kronline.lab.runs import folder, grid, loop, workers
+from kronline.lab.runs import folder, grid, loop, train, workers
 from kronline.lab.runs.train import RUNS
 from kronline.lab.runs.workers import Member
 
@@ -34,6 +34,8 @@ def carry_out(args: Any) -> Ended:
     out = args.out or folder.free(RUNS, f"compare-{args.task.kind}")
     members = grid.members(args, out)
     built = {m.settings.estimator: m.settings.build() for m in _first_of_each(members)}
+    for m in _first_of_each(members):
+        train.fits(m.settings, built[m.settings.estimator])
     with grid.at_work(out, "compare", FILE, args, len(members)) as stop:
         steps = min(exp.steps for exp in built.values())
         learners = {e: exp.learner for e, exp in built.items()}

@@ -20,7 +20,7 @@ import tyro
 from kronline import disk, spec
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.lab.runs import config, folder, loop, workers
+from kronline.lab.runs import config, folder, loop, train, workers
 from kronline.lab.runs.train import RUNS
 from kronline.lab.runs.workers import Member
 from kronline.lab.tasks import TASKS, Task
@@ -78,7 +78,8 @@ def carry_out(args: Any) -> tuple[Path, list[Member], list[dict[str, str]], int]
     """Train all members: where they lie, all of them, those that failed, and a signal or 0."""
     out = args.out or folder.free(RUNS, f"sweep-{args.task.kind}")
     todo = members(args, out)
-    todo[0].settings.build()  # what cannot work is said here, once, and not by every process
+    # what cannot work is said here, once, and not by every process
+    train.fits(todo[0].settings, todo[0].settings.build())
     with at_work(out, "sweep", FILE, args, len(todo)) as stop:
         failed = workers.run(todo, args.workers, stop)
     if stop.signal:

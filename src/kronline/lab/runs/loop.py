@@ -19,13 +19,14 @@ import numpy as np
 
 from kronline.errors import UsageError
 from kronline.lab.progress import Tracker
-from kronline.lab.runs import checkpoint, folder, training
+from kronline.lab.runs import checkpoint, folder, memory, training
 from kronline.lab.runs.checkpoint import Point, Saved
 from kronline.lab.runs.tensorboard import Board
 from kronline.lab.tasks import Best, Experiment, Task, Training
 from kronline.lab.wording import rounded
 
 DIVERGED = 3  # the exit code of a run that diverged
+ABSURD = 100  # times the loss of guessing: above that a run has diverged, though it is finite
 POLL = 0.02  # seconds between looks at a running chunk, so that signals are seen at once
 
 
@@ -99,6 +100,10 @@ def go(path: Path, task: Task, exp: Experiment, *, quiet: bool = False) -> End:
                 f"{path}: a file could not be written: {e}. Nothing up to the last checkpoint is "
                 f"lost; make room, or the folder writable, then: kronline resume {path}"
             ) from e
+        except (MemoryError, jax.errors.JaxRuntimeError) as e:
+            if not memory.ran_out(e):
+                raise
+            raise memory.OutOfMemory(f"{path}: {memory.message(e)}") from e
 
 
 def chunk(task: Task, exp: Experiment) -> int:
@@ -149,6 +154,8 @@ class _Session:
                 if n not in programs:
                     tracker.update(name, 0, "compiling", now=True)
                     programs[n] = self._compiled(n)
+                    if stop.signal:  # it came meanwhile
+                        break
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
                     return seconds
@@ -184,7 +191,8 @@ class _Session:
             time.sleep(POLL if time.perf_counter() - begin > 0.2 else 0.001)
         seconds = time.perf_counter() - begin
         loss, norm = np.asarray(seen.loss), np.asarray(seen.norm)
-        if problem := _problem(loss, norm, self.step):
+        problem = _problem(loss, norm, self.step) or self._absurd(loss)
+        if problem:
             return self._diverged(problem)
         self.training, self.step = now, self.step + n
         line = {"step": self.step, self.task.loss: rounded(loss.mean())}
@@ -212,6 +220,17 @@ class _Session:
         self.saved = self.step
         self._status("running")
         return None
+
+    def _absurd(self, loss: np.ndarray) -> str | None:
+        """A finite loss that no network that learns comes near."""
+        mean, guess = float(loss.mean()), self.task.guessing(self.exp)
+        if guess is None or mean <= ABSURD * guess:
+            return None
+        first, last = self.step + 1, self.step + len(loss)
+        return (
+            f"steps {first:,} to {last:,}: the mean loss is {mean:.3g} {self.task.loss_axis}, more "
+            f"than {ABSURD} times that of guessing ({guess:.1f})"
+        )
 
     def _diverged(self, problem: str) -> End:
         message = (

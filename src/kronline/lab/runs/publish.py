@@ -31,10 +31,10 @@ class Publish:
     what it is. Runs that are in the file already stay there.
 
     Try:
-        kronline publish runs/sweep --out results/copy
-        kronline report results/copy.runs
-        kronline plot 'results/copy.runs:kf_rtrl*'
-        kronline publish --unpack results/copy.runs --out copy
+        kronline publish runs/copy --out results/mine
+        kronline report results/mine.runs
+        kronline plot 'results/mine.runs:kf_rtrl*'
+        kronline publish --unpack results/mine.runs --out mine
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say

@@ -23,8 +23,8 @@ class Sample:
     """Write text with a model that `kronline train text` trained.
 
     Try:
-        kronline sample runs/text-kf_rtrl-n64-seed0 --prompt "The " --length 400
-        kronline sample RUN --temperature 0.7 --seed 3
+        kronline sample runs/text-kf-rtrl-n64-seed0 --prompt "The " --length 400
+        kronline sample runs/text-kf-rtrl-n64-seed0 --temperature 0.7 --seed 3
     """
 
     run: tyro.conf.Positional[Path]

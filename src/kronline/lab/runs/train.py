@@ -13,7 +13,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.estimators import Params
 from kronline.lab import machine
-from kronline.lab.runs import checkpoint, config, folder, longer, loop, training
+from kronline.lab.runs import checkpoint, config, folder, longer, loop, memory, training
 from kronline.lab.tasks import TASKS, Experiment, Task
 
 RUNS = Path("runs")  # where runs are made, and looked for
@@ -36,11 +36,16 @@ def new(task: Task) -> tuple[Path, loop.End]:
     """A new run, from its first step until it ends; where it lies, and how it ended."""
     _devices()
     exp = task.build()
+    fits(task, exp)
     path = task.out or folder.free(RUNS, named(task))
     about: dict[str, Any] = {"parameters": _parameters(exp), "steps": exp.steps}
     folder.create(path, task.kind, config.toml(task, task.kind), about | exp.about)
     print(f"kronline: {path}", file=sys.stderr)
-    return path, loop.go(path, task, exp)
+    try:
+        return path, loop.go(path, task, exp)
+    except memory.OutOfMemory:
+        folder.discard(path)
+        raise
 
 
 def go_on(path: Path, data: str | None = None, steps: int | None = None) -> loop.End:
@@ -64,6 +69,7 @@ def go_on(path: Path, data: str | None = None, steps: int | None = None) -> loop
         task = longer.settings(run, task, steps)
     _devices()
     exp = task.build()
+    fits(task, exp)
     _same(run, exp)
     if steps is not None:  # where the data lies now is not kept, here as elsewhere
         longer.write(run, replace(configured(run), steps=steps), exp)  # type: ignore[call-arg]
@@ -91,6 +97,12 @@ def configured(run: folder.Run, data: str | None = None) -> Task:
     cls = TASKS[run.kind]
     task = config.make(cls, config.read(cls, run.path / folder.CONFIG))
     return task if data is None else task.moved(data)
+
+
+def fits(task: Task, exp: Experiment) -> None:
+    """Refuse a run that this machine has not the memory for."""
+    what = f"{task.estimator} with {task.hidden:,} units and {task.lanes:,} lanes"
+    memory.check(lambda: exp.learner.init(jax.random.key(0), task.lanes), what)
 
 
 def named(task: Task) -> str:

@@ -8,6 +8,7 @@ A new task is one file in this folder, and one line in `registry.py`.
 """
 
 import abc
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -178,6 +179,12 @@ class Task(Settings, abc.ABC):
     @abc.abstractmethod
     def meter(self, exp: Experiment) -> Meter:
         """What measures this run."""
+
+    def guessing(self, exp: Experiment) -> float | None:
+        """The measured loss of guessing, by which an absurd one is known; None: not known."""
+        readout = exp.learner.readout
+        symbols = readout is not None and readout.targets == "symbols"
+        return math.log2(readout.outputs) if readout is not None and symbols else None
 
     def moved(self, data: str) -> "Task":
         """With data that lies elsewhere now; for tasks that read some."""

@@ -9,9 +9,11 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 
@@ -19,7 +21,7 @@ from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.progress import Tracker, wide
-from kronline.lab.runs import config, folder, loop, packed
+from kronline.lab.runs import config, folder, loop, memory, packed
 from kronline.lab.runs.loop import Stop, stopping
 from kronline.lab.runs.train import RUNS
 from kronline.lab.variance import plan as plans
@@ -42,6 +44,8 @@ def main(args: Variance) -> int:
         return retime(args.retime, as_json=args.json)
     plan = plans.make(args)
     args = plan.settings
+    for (name, n), learner in plan.learners.items():
+        memory.check(partial(learner.init, jax.random.key(0)), f"{name} with {n:,} units")
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
     path = args.out or folder.free(RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
     folder.create(path, args.kind, config.toml(args, args.kind), plan.about())

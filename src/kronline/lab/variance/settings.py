@@ -34,7 +34,7 @@ class Variance:
         kronline variance --retime runs/noise
         kronline variance --preset laptop --cell LSTM --estimators kf_rtrl "kf_rtrl(window=1)" uoro
         kronline variance --experiment time --estimators kf_rtrl "tbptt(5)" --characters 500
-        kronline variance --run runs/text-kf_rtrl-n64-seed0 --estimators kf_rtrl uoro
+        kronline variance --run runs/text-kf-rtrl-n64-seed0 --estimators kf_rtrl uoro
         kronline variance --preset paper --data ptb
     """
 
