@@ -1,4 +1,4 @@
-"""The laboratory uses only public names of the library, and stands where nothing else leans on it."""
+"""The laboratory uses only public names of the library, and public names clash with no package."""
 
 import ast
 import importlib
