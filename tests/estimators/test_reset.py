@@ -256,7 +256,7 @@ def test_the_mix_is_the_same_for_factors_of_any_size(use):
         with native.use(use):
             run = jax.jit(
                 lambda: segment_merge.merge_segment(
-                    pairs, group, H, resets, signs, delta, rows=8, start=0
+                    pairs, group, H, resets, signs, delta, rows=8, start=False
                 )
             )
             (U_new, A_new), said, _ = run()

@@ -18,7 +18,8 @@ from kronline import native
 from kronline.lab.bench.equal import LIMIT, errors
 from kronline.lab.bench.work import Row
 from kronline.linearised import BlockH, UnitH, UnitM, WeightJac
-from kronline.traces.kf import Pair, merge
+from kronline.native import build
+from kronline.traces.kf import Pair, merge_pair
 
 STATUS = native.status()
 kernel = pytest.mark.skipif(not STATUS.active, reason=f"no native kernel here: {STATUS.reason}")
@@ -55,7 +56,7 @@ def merged(shape, lanes, before):
 
     def lane(W, D, E, pair, feats, delta, c):
         H = UnitH(W, D, E, reads)
-        return merge(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=before)
+        return merge_pair(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=before)
 
     return jax.vmap(lane, (None,) + (0,) * 6)(W, D, E, *rest)
 
@@ -95,7 +96,7 @@ def test_the_merge_of_sparse_weights_equals_pure_jax(shape, before):
 
     def lane(W, D, E, pair, feats, delta, c):
         H = BlockH(W, D, E, reads, offsets)
-        return merge(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=before)
+        return merge_pair(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=before)
 
     def run(use):
         with native.use(use):
@@ -125,7 +126,7 @@ def test_weights_may_differ_between_runs_and_be_shared_by_lanes():
 
     def lane(W, D, E, pair, feats, delta, c):
         H = UnitH(W, D, E, reads)
-        return merge(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=False)
+        return merge_pair(pair, WeightJac(feats, UnitM(D)), H, c, delta, before=False)
 
     lanes = jax.vmap(lane, (None,) + (0,) * 6)
     # runs of lanes, lanes of runs, and one lane alone
@@ -152,7 +153,7 @@ def test_a_lane_that_is_split_over_threads():
     W, D, E, reads, *rest = parts((1, 2, 160, (0,)), 3)
     pair, feats, delta, c = jax.tree.map(lambda a: a[0], tuple(rest))
     H = UnitH(W, D[0], E[0], reads)
-    alone = merge(pair, WeightJac(feats, UnitM(D[0])), H, c, delta, before=False)
+    alone = merge_pair(pair, WeightJac(feats, UnitM(D[0])), H, c, delta, before=False)
     assert all(map(np.array_equal, jax.tree.leaves(alone), jax.tree.leaves(one)))
 
 
@@ -161,10 +162,10 @@ def test_other_precisions_and_mixtures_take_the_pure_path():
     W, D, E, reads, *rest = parts((1, 2, 5, (0,)), 3)
     pair, feats, delta, c = jax.tree.map(lambda a: a[0], tuple(rest))
     H, group = UnitH(W, D[0], E[0], reads), WeightJac(feats, UnitM(D[0]))
-    mixed = merge(pair, group, H, c.astype(jnp.float32), delta, before=False)
-    close(mixed, merge(pair, group, H, c, delta, before=False))
+    mixed = merge_pair(pair, group, H, c.astype(jnp.float32), delta, before=False)
+    close(mixed, merge_pair(pair, group, H, c, delta, before=False))
     half = jax.tree.map(lambda a: a.astype(jnp.float16), (pair, group, H, c, delta))
-    assert merge(*half, before=False)[1].dtype == jnp.float16
+    assert merge_pair(*half, before=False)[1].dtype == jnp.float16
 
 
 @pytest.mark.parametrize("row", [("RHN", 64, 64), ("LSTM", 40, 3)])
@@ -269,3 +270,14 @@ def test_other_vector_units(tmp_path, flags, name):
     assert done.returncode == 0 and "skipped" not in done.stdout, done.stdout
     done = run([sys.executable, "-m", "kronline", "info"])
     assert name in done.stdout, done.stdout
+
+
+def test_a_change_of_any_source_is_another_kernel(tmp_path, monkeypatch):
+    here = shutil.copytree(build.SOURCE.parent, tmp_path / "native")
+    monkeypatch.setattr(build, "SOURCE", here / "ffi.cpp")
+    seen = {build._fingerprint(["g++"])}
+    files = [f for f in sorted(here.iterdir()) if f.suffix in (".h", ".cpp")]
+    for file in files:
+        file.write_text(file.read_text() + "// changed\n")
+        seen.add(build._fingerprint(["g++"]))
+    assert len(files) >= 7 and len(seen) == len(files) + 1

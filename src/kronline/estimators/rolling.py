@@ -213,6 +213,13 @@ class Rolling(Estimator):
         return factors if visible else total
 
 
+class Recent(NamedTuple):
+    """One lane's last h steps, for a loss of one's own."""
+
+    steps: Steps
+    begun: Bool[Array, ""]  # whether there was a step
+
+
 @dataclass(frozen=True)
 class RollingOwnLoss(OwnLoss):
     """The last h steps are kept, and each δ is sent back through them."""
@@ -224,14 +231,15 @@ class RollingOwnLoss(OwnLoss):
         """Those of the last steps."""
         return True
 
-    def init(self, model: Model, params: Params, x: Any) -> Steps:
+    def init(self, model: Model, params: Params, x: Any) -> Recent:
         """Nothing was seen."""
         h, dtype = self.rolling.horizon, jax.tree.leaves(params.cell)[0].dtype
-        return Steps(
+        steps = Steps(
             s=jnp.zeros((h, model.cell.size), dtype),
             x=jnp.zeros((h, *jnp.shape(x)), jnp.asarray(x).dtype),
             link=jnp.zeros(h, dtype),
         )
+        return Recent(steps, jnp.zeros((), bool))
 
     def draws(self, model: Model, params: Params) -> Draws:
         """No noise."""
@@ -242,17 +250,22 @@ class RollingOwnLoss(OwnLoss):
         model: Model,
         params: Params,
         s: Vector,
-        memory: Steps,
+        memory: Recent,
         x: Any,
         reset: Bool[Array, ""],
         noise: Noise,
-    ) -> tuple[Vector, Steps]:
+    ) -> tuple[Vector, Recent]:
         """The step, kept in place of the oldest one."""
         s = jnp.where(reset, jnp.zeros_like(s), s)
-        now = Steps(s, x, jnp.where(reset, 0, 1).astype(s.dtype))
-        kept = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), memory, now)
-        return model.cell.step(params.cell, s, x), kept
+        now = Steps(s, x, (memory.begun & ~reset).astype(s.dtype))
+        kept = jax.tree.map(
+            # nothing is kept of what lies before a reset
+            lambda old, new: jnp.concatenate([jnp.where(reset, 0, old[1:]), new[None]]),
+            memory.steps,
+            now,
+        )
+        return model.cell.step(params.cell, s, x), Recent(kept, jnp.ones((), bool))
 
-    def pull(self, model: Model, params: Params, memory: Steps, delta: Vector) -> Grads:
+    def pull(self, model: Model, params: Params, memory: Recent, delta: Vector) -> Grads:
         """δ through the last h steps."""
-        return self.rolling.back(model, params, memory, delta[None])
+        return self.rolling.back(model, params, memory.steps, delta[None])

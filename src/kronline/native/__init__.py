@@ -1,7 +1,8 @@
 """The native CPU kernel: an accelerator behind the same traces, never needed.
 
-`kernel.cpp` holds the products that KF-RTRL, OK and KF-TBPTT are made of. It is built with the
-system's compiler when it is first used, and kept. Where that cannot be, pure JAX does the same.
+`ffi.cpp` and its headers hold the products that KF-RTRL, OK and KF-TBPTT are made of. They are
+built with the system's compiler when they are first used, and kept. Where that cannot be, pure JAX
+does the same.
 """
 
 from kronline.native.build import KernelError, Library, library

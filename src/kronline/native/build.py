@@ -1,4 +1,4 @@
-"""Builds `kernel.cpp` on first use, and finds it again later."""
+"""Builds the kernel on first use, and finds it again later."""
 
 import ctypes
 import functools
@@ -17,8 +17,7 @@ from pathlib import Path
 import jax
 import jaxlib
 
-SOURCE = Path(__file__).with_name("kernel.cpp")
-HEADER = Path(__file__).with_name("mix.h")
+SOURCE = Path(__file__).with_name("ffi.cpp")
 TARGETS = ("kronline_merge", "kronline_rmm", "kronline_walk")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
@@ -93,12 +92,16 @@ def _folder() -> Path:
     return Path(base) / "kronline"
 
 
+def sources() -> list[str]:
+    """The texts of all that is compiled: `ffi.cpp` and every header."""
+    return [file.read_text() for file in [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]]
+
+
 def _fingerprint(compiler: list[str]) -> str:
     """A library serves one source, jaxlib, compiler and kind of CPU."""
     version = _run([*compiler, "--version"]).stdout
     parts = (
-        SOURCE.read_text(),
-        HEADER.read_text(),
+        *sources(),
         jaxlib.__version__,
         version,
         repr((compiler, FLAGS, MACHINE)),

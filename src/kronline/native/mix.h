@@ -1,4 +1,4 @@
-// K Kronecker products to r of them, unbiased, with the least variance: what traces/merge.py says,
+// K Kronecker products to r of them, unbiased, with the least variance: what traces/mixing.py says,
 // step by step, with its names, in double precision.
 
 #pragma once

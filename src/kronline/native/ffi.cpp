@@ -1,0 +1,285 @@
+// What XLA calls: the products of KF-RTRL and KF-TBPTT on a CPU, for unit-wise cells.
+//
+//   merge:  merge.h, one pair of KF-RTRL
+//   rmm:    jacobian.h, P <- P H, in place
+//   walk:   walk.h, a segment of KF-TBPTT, or a step of OK
+//
+// One work item is one lane (or some columns of one lane, where lanes are few).
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "jacobian.h"
+#include "merge.h"
+#include "parallel.h"
+#include "walk.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace kronline {
+namespace {
+
+using Any = ffi::AnyBuffer;
+using Out = ffi::Result<ffi::AnyBuffer>;
+
+// Lanes are split where they are too few for the threads.
+int64_t parts_of_a_lane(int64_t lanes, int64_t threads, int64_t most) {
+  return std::clamp<int64_t>(ceil_div(threads, lanes), 1, most);
+}
+
+Shape shape_of(Any D, ffi::Span<const int64_t> reads) {
+  auto d = D.dimensions();
+  const int64_t rank = d.size(), n = d[rank - 1], r = d[rank - 2], q = d[rank - 3];
+  const int64_t lanes = static_cast<int64_t>(D.element_count()) / (q * r * n);
+  return {lanes, q, static_cast<int64_t>(reads.size()), r, n, reads.begin()};
+}
+
+// Lane l's part of an array that has `count` numbers a lane.
+template <typename T>
+T* at(const Any& x, int64_t l, int64_t count) {
+  return static_cast<T*>(x.untyped_data()) + l * count;
+}
+
+// Lane l's weights: W is one for all lanes, or one for every so many of them.
+template <typename T>
+const T* weight(const Any& W, const Shape& s, int64_t l) {
+  const int64_t count = s.met() * s.C(), weights = W.element_count() / count;
+  return at<T>(W, l * weights / s.lanes, count);
+}
+
+// XLA hands over the same memory for both, where it can.
+void in_place(const Any& in, Out out) {
+  if (out->untyped_data() != in.untyped_data())
+    std::memcpy(out->untyped_data(), in.untyped_data(), in.size_bytes());
+}
+
+template <typename T>
+ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
+                 ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D, Any E,
+                 Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
+                 Out norm_out, Out dA) {
+  Shape s = shape_of(D, reads);
+  s.size = size, s.count = offsets.size(), s.offsets = offsets.begin();
+  const int64_t panels = ceil_div(s.C(), Lanes<T>::kCols), m = h.dimensions().back();
+  in_place(u, u_out), in_place(A, A_out), in_place(norm_A, norm_out);
+
+  std::vector<T> squares(s.lanes * panels);
+  auto lane = [&](int64_t l) {
+    return Merge<T>{
+        weight<T>(W, s, l),
+        at<T>(D, l, s.q * s.C()),
+        at<T>(E, l, s.q * s.N()),
+        at<T>(h, l, m),
+        at<T>(delta, l, s.N()),
+        m,
+        *at<T>(c, l, 1),
+        at<T>(*u_out, l, m),
+        at<T>(*A_out, l, s.N() * s.C()),
+        at<T>(*norm_out, l, 1),
+        at<T>(*dA, l, s.C()),
+        squares.data() + l * panels,
+    };
+  };
+  const int64_t most = ceil_div(s.C(), 256);  // H is built for each part: not too small
+  const int64_t parts = parts_of_a_lane(s.lanes, pool.num_threads(), most);
+  const int64_t per_part = ceil_div(panels, parts) * Lanes<T>::kCols;
+  std::vector<std::atomic<int64_t>> done(s.lanes);
+  for (auto& d : done) d = 0;
+  parallel(pool, s.lanes * parts, [&](int64_t item) {
+    const int64_t l = item / parts, from = item % parts * per_part;
+    Merge<T> m = lane(l);
+    m.prepare(s);
+    if (from < s.C()) m.columns(s, from, std::min(from + per_part, s.C()));
+    if (done[l].fetch_add(1) == parts - 1) m.finish(s, before);
+  });
+  return ffi::Error::Success();
+}
+
+template <typename T>
+ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E, Any P,
+               Out P_out) {
+  const Shape s = shape_of(D, reads);
+  const int64_t p = P.dimensions()[P.dimensions().size() - 2];
+  in_place(P, P_out);
+
+  const int64_t parts = parts_of_a_lane(s.lanes, pool.num_threads(), ceil_div(p, 256));
+  const int64_t per_part = ceil_div(ceil_div(p, kRows), parts) * kRows;
+  parallel(pool, s.lanes * parts, [&](int64_t item) {
+    const int64_t l = item / parts, from = item % parts * per_part;
+    if (from >= p) return;
+    const T* E_l = at<T>(E, l, s.q * s.N());
+    T* panels = scratch<T>(0, panels_size<T>(s));
+    build_panels(s, weight<T>(WT, s, l), at<T>(D, l, s.q * s.C()), E_l, panels);
+    rmm_rows(s, panels, E_l, at<T>(*P_out, l, p * s.N()), from, std::min(from + per_part, p));
+  });
+  return ffi::Error::Success();
+}
+
+template <typename T>
+ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool start,
+                Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A, Out A_out,
+                Out U_out, Out info, Out dA) {
+  Shape s = shape_of(D, reads);
+  const int64_t k = resets.dimensions().back(), p = U_out->dimensions()[U.dimensions().size() - 2];
+  const int64_t m = U.dimensions().back(), K = k + p, cols = Lanes<T>::kCols;
+  s.lanes /= k;  // D has one for every step
+  in_place(A, A_out);
+
+  const int64_t N = s.N(), C = s.C();
+  auto lane = [&](int64_t l) {
+    const T* reset = at<T>(resets, l, k);
+    int64_t first = k - 1;
+    while (first > 0 && reset[first] == 0) --first;
+    return Walk<T>{
+        weight<T>(WT, s, l),
+        at<T>(D, l, k * s.q * C),
+        at<T>(E, l, k * s.q * N),
+        at<T>(U, l, K * m),
+        at<T>(signs, l, K - 1),
+        at<T>(delta, l, N),
+        at<T>(*A_out, l, N * p * C),
+        at<T>(*U_out, l, p * m),
+        at<T>(*info, l, 3),
+        at<T>(*dA, l, p * C),
+        k,
+        p,
+        m,
+        first,
+        sample,
+        reset[first] != 0,
+        start,
+        nullptr,
+    };
+  };
+  if (s.lanes >= pool.num_threads()) {
+    parallel(pool, s.lanes, [&](int64_t l) {
+      Walk<T> w = lane(l);
+      w.Ps = scratch<T>(4, Walk<T>::Ps_size(s, k));
+      w.push(s, 0, N);
+      w.columns(s, 0, p * C);
+      std::vector<T> right(K * p);
+      w.choose(s, right.data());
+      w.combine(s, right.data(), 0, N);
+      if (!start) w.pull_all(s);
+    });
+    return ffi::Error::Success();
+  }
+  // fewer lanes than threads: these share each lane's work
+  T* Ps = scratch<T>(4, Walk<T>::Ps_size(s, k));
+  std::vector<T> right(K * p);
+  for (int64_t l = 0; l < s.lanes; ++l) {
+    Walk<T> w = lane(l);
+    w.Ps = Ps;
+    const int64_t parts = std::clamp<int64_t>(ceil_div(N, 64), 1, pool.num_threads());
+    auto rows = [&](auto work) {
+      parallel(pool, parts, [&](int64_t i) { work(i * N / parts, (i + 1) * N / parts); });
+    };
+    rows([&](int64_t from, int64_t to) { w.push(s, from, to); });
+    parallel(pool, ceil_div(p * C, 4 * cols), [&](int64_t c) {
+      w.columns(s, c * 4 * cols, std::min((c + 1) * 4 * cols, p * C));
+    });
+    w.choose(s, right.data());
+    rows([&](int64_t from, int64_t to) { w.combine(s, right.data(), from, to); });
+    if (!start) w.pull_all(s);
+  }
+  return ffi::Error::Success();
+}
+
+bool is_of(ffi::DataType type, const Any& x) { return x.element_type() == type; }
+bool is_of(ffi::DataType type, Out x) { return x->element_type() == type; }
+template <typename T>
+bool is_of(ffi::DataType, const T&) {
+  return true;  // not an array
+}
+
+template <typename F32, typename F64, typename... Args>
+ffi::Error by_type(F32 f32, F64 f64, Args... args) {
+  if ((is_of(ffi::DataType::F32, args) && ...)) return f32(args...);
+  if ((is_of(ffi::DataType::F64, args) && ...)) return f64(args...);
+  return ffi::Error::InvalidArgument("kronline's kernel takes all float32 or all float64");
+}
+
+ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
+                     ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D,
+                     Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
+                     Out norm_out, Out dA) {
+  return by_type(merge<float>, merge<double>, pool, reads, offsets, size, before, W, D, E, h, delta,
+                 c, u, A, norm_A, u_out, A_out, norm_out, dA);
+}
+
+ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
+                   Any P, Out P_out) {
+  return by_type(rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
+}
+
+ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool start,
+                    Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A, Out A_out,
+                    Out U_out, Out info, Out dA) {
+  return by_type(walk<float>, walk<double>, pool, reads, sample, start, WT, D, E, resets, signs,
+                 delta, U, A, A_out, U_out, info, dA);
+}
+
+}  // namespace
+}  // namespace kronline
+
+using namespace kronline;  // NOLINT: the handlers below are C symbols
+
+extern "C" const char* kronline_vector() {
+  return kBytes == 64 ? "AVX-512" : kBytes == 32 ? "AVX2" : "plain C++";
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge, merge_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Attr<ffi::Span<const int64_t>>("offsets")  // none: dense
+                                  .Attr<int64_t>("size")                      // units a block
+                                  .Attr<bool>("before")  // d.HA instead of d.A
+                                  .Arg<Any>()            // W (lanes, K, r, n) or (1, K, r, n)
+                                  .Arg<Any>()            // D (lanes, q, r, n)
+                                  .Arg<Any>()            // E (lanes, q, q, n)
+                                  .Arg<Any>()            // h (lanes, m)
+                                  .Arg<Any>()            // delta (lanes, N)
+                                  .Arg<Any>()            // c (lanes,)
+                                  .Arg<Any>()            // u (lanes, m)
+                                  .Arg<Any>()            // A (lanes, N, r, n)
+                                  .Arg<Any>()            // |A| (lanes,)
+                                  .Ret<Any>()            // u, the same memory
+                                  .Ret<Any>()            // A, the same memory
+                                  .Ret<Any>()            // |A|, the same memory
+                                  .Ret<Any>()            // d.A (lanes, r, n)
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_rmm, rmm_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Arg<Any>()  // WT (lanes, r, n, K) or (1, r, n, K)
+                                  .Arg<Any>()  // D (lanes, q, r, n)
+                                  .Arg<Any>()  // E (lanes, q, q, n)
+                                  .Arg<Any>()  // P (lanes, p, N)
+                                  .Ret<Any>()  // P, the same memory
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_walk, walk_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<ffi::Span<const int64_t>>("reads")
+                                  .Attr<int64_t>("sample")  // rows in which terms are compared
+                                  .Attr<bool>("start")      // d.A at the start, or at the end
+                                  .Arg<Any>()               // WT (lanes, r, n, K) or (1, r, n, K)
+                                  .Arg<Any>()               // D (lanes, k, q, r, n)
+                                  .Arg<Any>()               // E (lanes, k, q, q, n)
+                                  .Arg<Any>()  // resets (lanes, k), not 0 where there is one
+                                  .Arg<Any>()  // signs (lanes, k + p - 1)
+                                  .Arg<Any>()  // delta (lanes, N)
+                                  .Arg<Any>()  // U (lanes, k + p, m)
+                                  .Arg<Any>()  // A (lanes, N, p, r, n)
+                                  .Ret<Any>()  // A, the same memory
+                                  .Ret<Any>()  // U (lanes, p, m)
+                                  .Ret<Any>()  // (lanes, 3): variance, |G'|^2 before and after
+                                  .Ret<Any>()  // d.A (lanes, p, r, n)
+);
