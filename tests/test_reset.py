@@ -35,10 +35,8 @@ EVERY = {
         kl.kf_rtrl(),
         kl.kf_rtrl(1),
         kl.kf_rtrl(4),
-        kl.kf_rtrl(1, copies=2),
         kl.kf_rtrl(4, copies=2),
         kl.kf_tbptt(1, pairs=2),
-        kl.kf_tbptt(4, pairs=3),
         kl.kf_tbptt(4, pairs=3, tail="auto"),
         kl.ok(2),
         kl.ok(2, 1),
@@ -66,7 +64,7 @@ EVERY = {
         kl.uoro(2, window=4),
     ],
     LAYERS: [kl.snap(1, 1), kl.snap(1, 4)],
-    LINEAR: [kl.kf_rtrl(4), kl.kf_tbptt(4, pairs=3), kl.ok(2, 1)],
+    LINEAR: [kl.kf_tbptt(4, pairs=3), kl.ok(2, 1)],
     ANY: [kl.rtrl(4), kl.uoro(window=4), kl.tbptt(4), kl.rolling_tbptt(6, every=4)],
 }
 # the kernel takes the products of these, for unit-wise cells: for all others there is one path
@@ -208,7 +206,6 @@ def test_steps_that_wait_in_a_buffer(at):
 
 LARGE = [
     (kl.ok(2), kl.rtrl()),
-    (kl.ok(2, 1), kl.rtrl(1)),
     (kl.kf_tbptt(4, pairs=3), kl.rtrl(4)),
 ]
 
