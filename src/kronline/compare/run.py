@@ -39,7 +39,7 @@ def main(args: Any) -> int:
     for m in _first_of_each(grid):
         command.fits(m.settings, built[m.settings.estimator])
     out.mkdir(parents=True, exist_ok=True)
-    print(f"kronline: {out}: {labels.plural(len(grid), 'run')}", file=sys.stderr)
+    command.begin(out, args, args.PRESETS, labels.plural(len(grid), "run"))
     with folder.locked(out), loop.stopping("the runs that are at work") as stop:
         disk.write(out / FILE, config.toml(args, args.PRESETS))
         steps = min(exp.steps for exp in built.values())

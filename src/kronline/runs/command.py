@@ -36,7 +36,7 @@ def train(args: Train) -> int:
     if exp.corpus is not None:
         about |= {"data": exp.corpus.about(), "symbols": "".join(exp.corpus.symbols)}
     folder.create(path, args.KIND, config.toml(args, args.KIND), about)
-    print(f"kronline: {path}", file=sys.stderr)
+    begin(path, args, args.KIND)
     try:
         end = loop.go(path, args, exp)
     except memory.OutOfMemory:
@@ -57,7 +57,7 @@ class Resume:
         kronline resume runs/copy-kf-rtrl-n64-seed0 --steps 1000000
     """
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[Path]  # its folder, as `kronline list` shows it
     steps: int | None = None  # in all, from now on: more than it had
     data: str | None = None  # where the text lies now, if it was moved
     json: bool = False  # print one JSON object at the end
@@ -156,6 +156,13 @@ def _devices() -> None:
     """One device a core, over which lanes are split where there is no native kernel."""
     with contextlib.suppress(RuntimeError):  # JAX has started already
         jax.config.update("jax_num_cpu_devices", machine.cores())
+
+
+def begin(path: Path, settings: Any, kind: str, what: str = "") -> None:
+    """Say where a run lies, and how long it takes, as far as that is known before it starts."""
+    print(f"kronline: {path}{what and ': '}{what}", file=sys.stderr)
+    if told := config.told(settings, kind):
+        print(f"kronline: preset {settings.preset}: {told}", file=sys.stderr)
 
 
 def fits(settings: Train, exp: Experiment) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from kronline import train
 from kronline.errors import UsageError
-from kronline.progress import Tracker
+from kronline.progress import Tracker, span
 from kronline.runs import checkpoint, folder, memory
 from kronline.runs.checkpoint import Best, Point, Saved
 from kronline.runs.settings import Experiment, Train
@@ -31,6 +31,7 @@ from kronline.train import Training
 
 BEYOND = 8  # lengths above T that are tried at the end of a copy run
 ABSURD = 100  # times the loss of guessing: above that a run has diverged, though it is finite
+LONG = 600  # seconds, above which a run says how long it will take
 POLL = 0.02  # seconds between looks at a running chunk, so that signals are seen at once
 
 
@@ -150,6 +151,7 @@ class _Session:
         name = self.path.name
         with Tracker({name: total}, {name: self.step}, quiet=quiet) as tracker:
             programs: dict[int, Callable[..., Any]] = {}
+            said = False
             while self.step < total and not stop.signal:
                 n = min(self.chunk, total - self.step)
                 if n not in programs:
@@ -160,7 +162,11 @@ class _Session:
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
                     return seconds
-                note = f"{n / max(seconds, 1e-9):,.0f} steps/s, {self.measure.note}"
+                rate = n / max(seconds, 1e-9)
+                if not said and (total - self.step) / rate > LONG:
+                    tracker.say(self._length((total - self.step) / rate, n))
+                said = True
+                note = f"{rate:,.0f} steps/s, {self.measure.note}"
                 note += "".join(f", {name} {value:.2g}" for name, value in self.noise.items())
                 tracker.update(name, n, note)
                 due = self.step // self.config.save_every > self.saved // self.config.save_every
@@ -175,6 +181,12 @@ class _Session:
         self._measured(self.measure.last(self.training, self.step))
         self._status("finished")
         return End("finished", self.step, f"finished, {self.step:,} steps")
+
+    def _length(self, seconds: float, n: int) -> str:
+        return (
+            f"this takes about {span(seconds)}, by its first {n:,} steps; Ctrl-C stops it, "
+            f"`kronline resume {self.path}` goes on"
+        )
 
     def _compiled(self, n: int) -> Callable[..., Any]:
         exp = self.exp

@@ -48,7 +48,7 @@ def main(args: Variance) -> int:
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
     path = args.out or folder.free(command.RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
     folder.create(path, args.KIND, config.toml(args, args.KIND), plan.about())
-    print(f"kronline: {path}", file=sys.stderr)
+    command.begin(path, args, args.KIND)
     return _go(path, plan, args.json)
 
 
