@@ -25,6 +25,7 @@ from kronline.variance import steady
 HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
 PAGES = (HOME / "README.md", HOME / "docs" / "results.md", HOME / "docs" / "beyond.md")
+LEARNT = ("bits right, T − 5 to T, %", "solved, each seed")  # of copy runs, when they have ended
 MARK = re.compile(r"(<!-- table (\S+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 
 
@@ -67,6 +68,11 @@ def groups(kind: str, *places: str) -> list[Group]:
 def each(group: Group, name: str) -> str:
     """One number of every seed."""
     return ", ".join("–" if (v := number(r, name)) is None else f"{v:g}" for r in group.runs)
+
+
+def learnt(group: Group) -> tuple[str, str]:
+    """At the end of copy runs: bits right over the trained lengths, each seed's solved length."""
+    return words.percent(group.stat("right_trained")), each(group, "solved")
 
 
 def mean(group: Group, name: str) -> float:
@@ -192,9 +198,9 @@ def copy() -> str:
     budget = min(clock(r)[-1][1] for g in ours for r in g.runs) // 60 * 60  # all of these have it
     rows = []
     for g in sorted(found, key=lambda g: (g.config["clip"] != "none", mean(g, "T"))):
-        reached = (words.count(g.stat("T")), each(g, "solved"), equal(g, "T", budget, words.count))
+        reached = (words.count(g.stat("T")), *learnt(g), equal(g, "T", budget, words.count))
         rows.append([g.method, clip(g), rate(g), *reached, minutes(g)])
-    head = ("", "clip", "rate", "T", "solved, each seed")
+    head = ("", "clip", "rate", "T", *LEARNT)
     return table([*head, f"T after {budget / 60:.0f} minutes of compute", "minutes in all"], rows)
 
 
@@ -206,8 +212,8 @@ def copy_solve() -> str:
         at_length = [
             f"{100 * right[n - 1]:.1f}" if n <= len(right) else "–" for n in (8, 12, 16, 20)
         ]
-        rows.append([g.method, rate(g), each(g, "T"), each(g, "solved"), *at_length])
-    head = ("", "rate", "T", "solved", *(f"bits right of {n}, %" for n in (8, 12, 16, 20)))
+        rows.append([g.method, rate(g), each(g, "T"), *learnt(g), *at_length])
+    head = ("", "rate", "T", *LEARNT, *(f"bits right of {n}, %" for n in (8, 12, 16, 20)))
     return table(head, rows)
 
 
@@ -217,11 +223,11 @@ def copy_million() -> str:
     rows = []
     for g in groups("copy", "copy-million"):
         T = [words.count(Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
-        rows.append([g.method, rate(g), *T, each(g, "solved")])
+        rows.append([g.method, rate(g), *T, *learnt(g)])
     (theirs,) = beside.read([RESULTS / "published" / "copy.csv"])
     T = [", ".join(f"{max(y for x, y in run if x <= s):g}" for run in theirs.runs) for s in marks]
-    rows.append([f"{theirs.label}, each of five runs", labels.rate(10**-3.5), *T, "–"])
-    return table(["", "rate", *(f"T at {s:,}" for s in marks), "solved"], rows)
+    rows.append([f"{theirs.label}, each of five runs", labels.rate(10**-3.5), *T, "–", "–"])
+    return table(["", "rate", *(f"T at {s:,}" for s in marks), *LEARNT], rows)
 
 
 def ptb() -> str:
@@ -330,10 +336,19 @@ def ptb_256() -> str:
 def lstm_copy() -> str:
     """The copy task, by an LSTM."""
     rows = [
-        [g.method, rate(g), words.count(g.stat("T")), each(g, "solved"), minutes(g)]
+        [g.method, rate(g), words.count(g.stat("T")), *learnt(g), minutes(g)]
         for g in sorted(groups("copy", "lstm/copy"), key=lambda g: mean(g, "T"))
     ]
-    return table(["", "rate", "T", "solved", "minutes"], rows)
+    return table(["", "rate", "T", *LEARNT, "minutes"], rows)
+
+
+def copy_beyond() -> str:
+    """The copy task with KF-TBPTT and OK beside the paper's methods."""
+    rows = [
+        [g.method, rate(g), words.count(g.stat("T")), *learnt(g)]
+        for g in sorted(groups("copy", "beyond/copy"), key=lambda g: mean(g, "T"))
+    ]
+    return table(["", "rate", "T", *LEARNT], rows)
 
 
 def lstm_ptb() -> str:
@@ -355,6 +370,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "copy": copy,
     "copy-solve": copy_solve,
     "copy-million": copy_million,
+    "copy-beyond": copy_beyond,
     "ptb": ptb,
     "ptb-rates": ptb_rates,
     "ptb-ahead": ptb_ahead,

@@ -151,6 +151,10 @@ def test_a_comparison_from_its_start_to_its_end(finished, capsys):
     for row in found["rows"]:
         assert row["variance"] >= 0 and -1 <= row["cosine"] <= 1.001
         assert row["data"] >= 1 and row["steps"] >= 40 and row["time"] > 0
+        run = next(r for r in folder.find([finished]) if r.config["estimator"] == row["estimator"])
+        closing = run.metrics[-1]
+        assert row["right_trained"] == closing["right_trained"]
+        assert row["solved"] == closing["solved"]
     assert len(folder.lines(finished / noise.FILE)) == 4  # two methods in two networks
     terms, runs = (finished / TERMS).read_bytes(), folder.find([finished])
     lengths = {run.config["estimator"]: run.status["steps"] for run in runs}
@@ -158,6 +162,9 @@ def test_a_comparison_from_its_start_to_its_end(finished, capsys):
 
     # started again, all is there
     before = {run.path: (run.path / folder.METRICS).stat().st_mtime_ns for run in runs}
+    page = (finished / compare.PAGE).read_text()
+    assert "bits right, trained lengths, %, at the end" in page
+    assert "shorter ones are no longer drawn, and are forgotten" in page.replace("\u00a0", " ")
     (finished / compare.PAGE).unlink()
     assert resume(finished, as_json=True) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])

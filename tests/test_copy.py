@@ -1,4 +1,4 @@
-"""The copy task: the paper's figure, its curriculum, and the solved length."""
+"""The copy task: the paper's figure, its curriculum, and what counts as learnt."""
 
 import itertools
 
@@ -10,7 +10,7 @@ import pytest
 
 import kronline as kl
 from kronline import train
-from kronline.tasks.copy import BLANK, MARK, Copy, accuracies, solved_length
+from kronline.tasks.copy import BLANK, MARK, Copy, accuracies, reread
 
 
 def text(symbols):
@@ -98,7 +98,7 @@ def test_a_segments_feedback_is_that_of_its_steps():
     assert state.error == pytest.approx(float(whole.error), rel=1e-6)
 
 
-def test_the_solved_length_is_what_is_solved():
+def test_bits_right_by_length():
     class Oracle(kl.Learner):
         """Right up to length 6, and guessing beyond."""
 
@@ -112,9 +112,74 @@ def test_the_solved_length_is_what_is_solved():
     got = accuracies(oracle, None, Copy(), 10, samples=64)
     assert got[:6] == [1.0] * 6
     assert all(0.4 < a < 0.6 for a in got[6:])
-    assert solved_length(got) == 6
-    assert solved_length(got[:4]) == 4
-    assert solved_length(got[6:]) == 0
+    assert Copy().closing(got, 6) == {"right_trained": 1.0, "solved": 6}
+
+
+def test_the_lengths_that_are_drawn():
+    for T in range(1, 13):  # those of the stream itself
+        task = Copy(spread=3)
+        state = task.init(jax.random.key(0), 1)._replace(T=jnp.int32(T))
+        drawn, _ = task._sequences(jax.random.key(1), state.T, 50, 20)
+        assert set(np.asarray(drawn).ravel().tolist()) == set(task.drawn(T))
+    assert [*Copy(spread=0).drawn(4)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("right", "spread", "solved"),
+    [
+        ([0.0, 0.0, 0.33, 0.65, 0.9, 0.98, 1.0, 0.9], 5, 0),  # the longest at 99 % is not solved
+        ([1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0], 5, 1),  # 2 is drawn with 7
+        ([1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 5, 8),  # and not with 8: 3 .. 8
+        ([1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 6, 1),
+        ([0.0, 1.0, 1.0, 1.0], 2, 4),
+        ([0.0, 1.0, 1.0, 1.0], 3, 0),
+        ([0.5, 1.0, 0.5], 0, 2),  # each length alone
+        ([0.99, 0.99, 0.9899], 5, 2),
+        ([0.9899], 5, 0),
+        ([1.0], 5, 1),
+    ],
+)
+def test_a_length_is_solved_if_all_that_are_drawn_with_it_are_right(right, spread, solved):
+    assert Copy(spread=spread).closing(right, 1)["solved"] == solved
+
+
+@pytest.mark.parametrize(
+    ("T", "spread", "share"),
+    [
+        (1, 5, 0.1),
+        (3, 5, (1 * 0.1 + 2 * 0.2 + 3 * 0.3) / 6),  # no length below 1
+        (6, 5, sum(n * 0.1 * n for n in (1, 2, 3, 4, 5, 6)) / 21),
+        (7, 5, sum(n * 0.1 * n for n in (2, 3, 4, 5, 6, 7)) / 27),
+        (7, 1, (6 * 0.6 + 7 * 0.7) / 13),
+        (7, 0, 0.7),
+    ],
+)
+def test_bits_right_over_the_trained_lengths(T, spread, share):
+    right = [0.1 * n for n in range(1, 10)]  # what is beyond T does not count
+    assert Copy(spread=spread).closing(right, T)["right_trained"] == pytest.approx(share, rel=1e-6)
+
+
+def test_metrics_of_earlier_versions_get_the_numbers_of_today():
+    right = [0.0, 0.0, 0.33, 0.65, 0.9, 0.98, 1.0, 0.9]
+    way = [{"step": 10, "T": 6, "bits": 0.2}, {"step": 20, "T": 7, "bits": 0.1}]
+    old = [*way, {"step": 20, "solved": 7, "right": right}]
+    new = {"step": 20, "right": right, "right_trained": pytest.approx(20.97 / 27), "solved": 0}
+    assert reread(old, {"spread": 5}) == [*way, new]
+    assert reread(old, {}) == reread(old, {"spread": 5})  # the default
+    assert reread(old, {"spread": 0})[-1]["solved"] == 7
+    assert reread(old, {"spread": 0})[-1]["right_trained"] == 1.0
+    assert reread(reread(old, {}), {}) == reread(old, {})
+    # what cannot be made anew is not shown
+    assert reread([*way, {"step": 20, "solved": 7}], {}) == [*way, {"step": 20}]
+    assert reread([*way, {"step": 20, "solved": 3, "right": [1.0] * 3}], {})[-1] == {
+        "step": 20,
+        "right": [1.0] * 3,
+    }
+
+
+def test_a_spread_below_zero_is_refused():
+    with pytest.raises(ValueError, match="spread must be >= 0, got -1"):
+        Copy(spread=-1)
 
 
 def test_training_stretches_learn_the_first_lengths_and_never_recompile():

@@ -24,7 +24,7 @@ def test_what_is_published_says_what_the_run_says(run, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     whole, thin = folder.read(run), folder.read(tmp_path / "small")
     assert told["runs"] == [str(thin.path)] and told["bytes"] < 10_000
-    for name in ("T", "solved", "step"):
+    for name in ("T", "right_trained", "solved", "step"):
         assert groups.number(thin, name) == groups.number(whole, name)
     assert 5 <= len(thin.metrics) <= 7 < len(whole.metrics)
     assert thin.metrics == [m for m in whole.metrics if m in thin.metrics]

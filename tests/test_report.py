@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tyro
+from matplotlib.figure import Figure
 
 from browser import Browser, installed
 from kronline import disk
 from kronline.errors import UsageError
 from kronline.report import beside, figures, labels, page, paper, words
+from kronline.report import panels as draw
 from kronline.report.command import Plot, Report, main
 from kronline.report.curves import Curve, curve, right
 from kronline.report.findings import Findings
-from kronline.report.groups import Stat, best_rates, grouped
+from kronline.report.groups import Stat, best_rates, grouped, number
 from kronline.report.noise import series
 from kronline.report.style import DARK, LIGHT, looks
 from kronline.runs import config, folder
@@ -49,7 +51,7 @@ def copy_run(path, T, *, seconds=1.0, solved=None, state="finished", message="",
     ]
     timing = [{"step": s, "seconds": seconds} for s in steps]
     if solved is not None:
-        share = [1.0] * solved + [0.5]
+        share = [1.0] * solved + [0.5] * max(1, T[-1] - solved)
         metrics.append({"step": steps[-1], "solved": solved, "right": share})
     return made(path, "copy", base | settings, metrics, timing, state, message, parameters=100)
 
@@ -337,12 +339,45 @@ def test_unfinished_runs_count_as_far_as_they_go(tmp_path):
 
 def test_the_headline_is_what_says_most(tmp_path):
     copy_run(tmp_path / "a", [2, 9], solved=4)
-    runs = folder.find([tmp_path])
-    assert words.copy_summary(Findings.of(runs)).headline == "KF-RTRL solves strings of length 4."
-    copy_run(tmp_path / "b", [2, 12], solved=0, estimator="uoro")
     summary = words.copy_summary(Findings.of(folder.find([tmp_path])))
-    assert summary.headline == "KF-RTRL reaches T = 9 and UORO T = 12."
-    assert "KF-RTRL solves strings of length 4 and UORO of length 0." in summary.more
+    # bits of length 4 are right, and half of those of 5 to 9: (4 + 35 / 2) / 39
+    assert summary.headline == "KF-RTRL reaches T = 9 with 55.1 % of bits right."
+    copy_run(tmp_path / "b", [2, 12], solved=0, estimator="uoro")
+    copy_run(tmp_path / "c", [2], estimator="tbptt(5)", steps=200, state="stopped")
+    summary = words.copy_summary(Findings.of(folder.find([tmp_path])))
+    assert summary.headline == (
+        "KF-RTRL reaches T = 9 with 55.1 % of bits right, UORO T = 12 with 50.0 % of bits right "
+        "and TBPTT-5 T = 2."
+    )
+    assert "Strings of T − 5 to T bits are trained, T being the curriculum's" in summary.more
+    assert "shorter ones are no longer drawn, and are forgotten" in summary.more
+    assert "Solved: KF-RTRL 4 and UORO 0." in summary.more
+
+
+def test_runs_of_earlier_versions_are_shown_as_they_would_be_today(tmp_path):
+    copy_run(tmp_path / "old", [2, 7], spread=1)
+    old = {"step": 200, "solved": 7, "right": [0.0, 0.0, 0.3, 0.6, 0.9, 0.98, 1.0, 0.9]}
+    way = (tmp_path / "old" / folder.METRICS).read_text()
+    disk.write(tmp_path / "old" / folder.METRICS, f"{way}{json.dumps(old)}\n")
+    copy_run(tmp_path / "older", [2, 7], spread=1, seed=1)
+    del old["right"]
+    disk.write(tmp_path / "older" / folder.METRICS, f"{way}{json.dumps(old)}\n")
+    first, second = (folder.read(tmp_path / name) for name in ("old", "older"))
+    assert (number(first, "T"), number(first, "solved")) == (7, 0)
+    assert number(first, "right_trained") == pytest.approx((6 * 0.98 + 7) / 13)
+    assert (number(second, "T"), number(second, "solved")) == (7, None)
+    assert number(second, "right_trained") is None
+    page_ = Page(page.write([second], tmp_path / "report.html").read_text())
+    assert [row[1:4] for row in page_.rows if row[0] == "KF-RTRL"] == [["7", "–", "–"]]
+
+
+def test_bits_right_are_shown_on_the_whole_axis(runs):
+    f = Findings.of(runs)
+    ax = Figure().subplots()
+    draw.copy_right(f.copy.shown, f.look)(ax, LIGHT)
+    low, high = ax.get_ylim()
+    assert low <= 0 and high >= 100
+    assert ax.get_ylabel() == "bits right, %"
 
 
 def test_a_chunk_that_was_done_twice_counts_once(tmp_path):
@@ -420,7 +455,7 @@ def test_the_papers_preset_is_the_papers(kind, cls, tmp_path):
     text = {"data": {"name": "Penn Treebank", "sha256": {}}} if kind == "text" else {}
     found = differences("paper", **text)
     open_ = {"seeds", "learning rates tried", "steps", "test", "parameters"}
-    open_ |= {"steps between reading and writing", "error that raises T", "solved length"}
+    open_ |= {"steps between reading and writing", "error that raises T", "what was learnt"}
     assert set(found) <= open_  # one seed, one rate, and what the paper does not say
     assert found["steps"].paper == paper.NOT_STATED
     found = differences("laptop")
@@ -494,13 +529,34 @@ def test_the_page_shows_the_files_numbers(parsed):
     rows = {row[0]: row[1:] for row in parsed.rows if row[1:]}
     assert rows["KF-RTRL"]
     copy = [row for row in parsed.rows if row[0] == "KF-RTRL"]
-    # T, solved, the paper's, the rate, steps, seconds, seeds
-    assert ["KF-RTRL", "5.0 ± 2.6", "4.0 ± 2.6", "36", "10⁻³", "300", "3 s", "3"] in copy
-    assert ["TBPTT-5", "3", "3", "–", "10⁻³", "300", "3 s", "1"] in parsed.rows
-    assert ["KF-RTRL", "10⁻²·⁵", "2.0 ± 0.0", "1.0 ± 0.0", "3", "–", ""] in copy  # was not picked
+    # T, bits right, solved, the paper's, the rate, steps, seconds, seeds
+    assert [
+        "KF-RTRL",
+        "5.0 ± 2.6",
+        "81.0 ± 6.5",
+        "4.0 ± 2.6",
+        "36",
+        "10⁻³",
+        "300",
+        "3 s",
+        "3",
+    ] in copy
+    assert ["TBPTT-5", "3", "100.0", "3", "–", "10⁻³", "300", "3 s", "1"] in parsed.rows
+    assert [
+        "KF-RTRL",
+        "10⁻²·⁵",
+        "2.0 ± 0.0",
+        "66.7 ± 0.0",
+        "1.0 ± 0.0",
+        "3",
+        "–",
+        "",
+    ] in copy  # was not picked
     assert any(row[1:5] == ["2.050 ± 0.071", "2.400 ± 0.141", "1.77", "1.72"] for row in copy)
     assert ["UORO-AVG (k = n)", "0.40 ± 0.14", "0.40 ± 0.14"] in parsed.rows
-    assert "KF-RTRL solves strings of length 4.0" in parsed.words.replace("\u00a0", " ")
+    assert "KF-RTRL reaches T = 5.0 ± 2.6 with 81.0 ± 6.5 % of bits right" in parsed.words.replace(
+        "\u00a0", " "
+    )
     assert "is diverged at step 200" in parsed.words
 
 

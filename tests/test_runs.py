@@ -16,7 +16,9 @@ from kills import newest, same, torture
 from kronline import disk
 from kronline.errors import UsageError
 from kronline.runs import checkpoint, config, folder, loop
+from kronline.runs.command import summary
 from kronline.runs.settings import CopyRun, TextRun
+from kronline.tasks.copy import Copy
 from running import LANES, STEPS, command, killed, process, status, step_of, words
 
 
@@ -51,7 +53,12 @@ def test_a_run_is_a_folder(unbroken, book, capsys):
     assert (text[-1]["valid"], text[-1]["valid_step"]) == (seen[best], best)
     assert text[-1]["test"] < 6
     copy = folder.lines(unbroken["copy"] / "metrics.jsonl")
-    assert len(copy[-1]["right"]) == copy[-2]["T"] + loop.BEYOND
+    T, right = copy[-2]["T"], copy[-1]["right"]
+    assert len(right) == T + loop.BEYOND
+    assert copy[-1] == {"step": STEPS["copy"], "right": right} | Copy().closing(right, T)
+    assert folder.read(unbroken["copy"]).metrics == copy
+    told = summary(folder.read(unbroken["copy"]))
+    assert {"T": T, "right_trained": copy[-1]["right_trained"]}.items() <= told.items()
 
 
 def test_checkpoints_are_safetensors(unbroken):
@@ -340,7 +347,7 @@ def test_the_tensorboard_log_shows_the_metrics(unbroken, book, tmp_path):
         for name, value in m.items()
         if name not in ("step", "right")
     }
-    assert len(metrics) == 4 * 10 + 1
+    assert len(metrics) == 4 * 10 + 2  # and right_trained and solved at the end
     for path, expected in ((first, [1]), (run, [1, 101])):
         shown, starts = scalars(path / "tensorboard")
         assert starts == expected

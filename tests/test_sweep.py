@@ -107,7 +107,7 @@ def check_the_numbers_are_those_of_the_members(swept):
             if (m.config["estimator"], m.config["rate"]) == (estimator, row["rate"])
         ]
         assert sorted(row["seeds"]) == sorted(m.config["seed"] for m in own) == [0, 1]
-        for name in ("T", "solved"):
+        for name in ("T", "right_trained", "solved"):
             values = [[x[name] for x in m.metrics if name in x][-1] for m in own]
             assert row[name]["mean"] == pytest.approx(np.mean(values))
             assert row[name]["std"] == pytest.approx(np.std(values, ddof=1))

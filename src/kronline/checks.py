@@ -73,20 +73,34 @@ def symbols(name: str, a: Any, shape: tuple[int, ...], below: int) -> None:
         )
 
 
-def vectors(name: str, a: Any, shape: tuple[int, ...]) -> None:
-    """Finite real numbers of the given shape."""
+def vectors(name: str, a: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Real numbers of the given shape, finite in the learner's precision."""
     _shape(name, a, shape, "one vector a step and lane")
-    finite(name, a)
+    finite(name, a, dtype)
 
 
-def finite(name: str, a: Any) -> None:
-    """No NaN and no infinity."""
-    if (v := values(a)) is not None and floating(v) and not np.isfinite(v).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(v))[0])
+def finite(name: str, a: Any, dtype: str) -> None:
+    """No NaN and no infinity, nor a number that becomes one in the learner's precision."""
+    v = values(a)
+    if v is None or not floating(v):
+        return
+    with np.errstate(over="ignore"):
+        cast = v.astype(dtype, copy=False)
+    good = np.isfinite(cast)
+    if good.all():
+        return
+    where = tuple(int(i) for i in np.argwhere(~good)[0])
+    got = f"got {v[where]} at index {where}"
+    if np.isfinite(v[where]):
+        most = np.finfo(dtype).max
         raise ValueError(
-            f"{name} must be finite, got {v[where]} at index {where}; clean the data, or give such "
-            "steps a loss weight of 0 and a finite value"
+            f"{name} must be finite in {dtype}, of which the largest number is {most:.3g}, {got}; "
+            "scale the data, or use a learner with dtype='float64'"
         )
+    raise ValueError(
+        f"{name} must be finite, {got}; clean the data, or give such steps a loss weight of 0 and "
+        "a finite value"
+    )
 
 
 def _shape(name: str, a: Any, shape: tuple[int, ...], meaning: str) -> None:
@@ -94,7 +108,7 @@ def _shape(name: str, a: Any, shape: tuple[int, ...], meaning: str) -> None:
         raise ValueError(f"{name} needs shape {shape} ({meaning}), got {tuple(a.shape)}")
 
 
-def stream(cell: Cell, x: Any, lead: tuple[int, ...]) -> Any:
+def stream(cell: Cell, x: Any, lead: tuple[int, ...], dtype: str) -> Any:
     """Inputs: symbols of shape `lead`, or vectors of shape `(*lead, inputs)`."""
     x = array("x", x)
     if integer(x):
@@ -105,7 +119,7 @@ def stream(cell: Cell, x: Any, lead: tuple[int, ...]) -> Any:
             )
         symbols("x", x, lead, cell.inputs)
     elif floating(x):
-        vectors("x", x, (*lead, cell.inputs))
+        vectors("x", x, (*lead, cell.inputs), dtype)
     else:
         raise TypeError(
             f"x must hold symbols (integers) or vectors (floats), got dtype {x.dtype}; convert it"
@@ -113,14 +127,14 @@ def stream(cell: Cell, x: Any, lead: tuple[int, ...]) -> Any:
     return x
 
 
-def targets(readout: Readout, y: Any, lead: tuple[int, ...]) -> Any:
+def targets(readout: Readout, y: Any, lead: tuple[int, ...], dtype: str) -> Any:
     """Targets, as the readout needs them."""
     if readout.targets == "any":
         y = jax.tree.map(lambda a: array("y", a), y)
         for a in jax.tree.leaves(y):
             if tuple(a.shape[: len(lead)]) != lead:
                 raise ValueError(f"y needs leading axes {lead} (steps, lanes), got {a.shape}")
-            finite("y", a)
+            finite("y", a, dtype)
         return y
     y = array("y", y)
     if readout.targets == "symbols":
@@ -130,7 +144,7 @@ def targets(readout: Readout, y: Any, lead: tuple[int, ...]) -> Any:
     else:
         if not (integer(y) or floating(y)):
             raise TypeError(f"y must hold real numbers for this readout, got {y.dtype}")
-        vectors("y", y, (*lead, readout.outputs))
+        vectors("y", y, (*lead, readout.outputs), dtype)
     return y
 
 
@@ -145,7 +159,7 @@ def flags(name: str, a: Any, lead: tuple[int, ...]) -> Any:
     return a
 
 
-def weights(a: Any, lead: tuple[int, ...]) -> Any:
+def weights(a: Any, lead: tuple[int, ...], dtype: str) -> Any:
     """Loss weights a step and lane; None: all one."""
     if a is None:
         return np.ones(lead, np.float32)
@@ -153,7 +167,7 @@ def weights(a: Any, lead: tuple[int, ...]) -> Any:
     if not (floating(a) or integer(a)):
         raise TypeError(f"weight must hold real numbers, got dtype {a.dtype}")
     _shape("weight", a, lead, "one loss weight a step and lane")
-    finite("weight", a)
+    finite("weight", a, dtype)
     return a
 
 
@@ -201,18 +215,19 @@ def segment(
     y: Any,
     reset: Any,
     weight: Any,
+    dtype: str,
 ) -> Segment:
-    """The data of a run or a step, all parts checked."""
+    """The data of a run or a step, all parts checked, for a learner of the given precision."""
     if readout is None:
         raise TypeError(
             "this needs a readout, got readout=None; give the learner one, or use advance, pull "
             "and update with your own loss"
         )
     return Segment(
-        stream(cell, x, lead),
-        targets(readout, y, lead),
+        stream(cell, x, lead, dtype),
+        targets(readout, y, lead, dtype),
         flags("reset", reset, lead),
-        weights(weight, lead),
+        weights(weight, lead, dtype),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kronline import grads as gr
 from kronline.cells.base import Cell, State
@@ -27,7 +27,8 @@ class DNI(Estimator):
 
     dθ for the cell, dB for the map; the optimiser takes both. B is shared by all lanes, and starts
     at zero, as TBPTT-k. A reset before s_0's next step makes y0 zero: the map learns the mean over
-    what may come, resets included.
+    what may come, resets included. From a state that has overflowed before a reset it learns
+    nothing: s_0 is then taken for zero.
 
     Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients, 2017.
     """
@@ -71,8 +72,15 @@ class DNI(Estimator):
         # y0 = ∂/∂s0 (Σ weight L + ŷ(s_k)·s_k)
         end, grads, y0, seen, _ = exact_segment(model, params, s, seg, lambda s: _one(s) @ B)
         # dB = [s0, 1] ⊗ (ŷ(s0) − y0)
+        s = jnp.where(jnp.any(seg.reset) & _overflows(s, B), jnp.zeros_like(s), s)
         dB = gr.outer(_one(s), _one(s) @ B - y0)
         return end, memory, grads._replace(estimator={"B": dB}), seen
+
+
+def _overflows(s: State, B: Float[Array, "N1 N"]) -> Bool[Array, ""]:
+    """Whether `[s, 1] ⊗ ŷ(s)` is not finite."""
+    left = _one(s)
+    return ~jnp.isfinite(jnp.max(jnp.abs(left)) * jnp.max(jnp.abs(left @ B)))
 
 
 def _one(s: State) -> Float[Array, " N1"]:

@@ -95,6 +95,12 @@ def scaled(grads: Grads, c: Any) -> Grads:
     return jax.tree.map(leaf, grads, is_leaf=is_leaf)
 
 
+def unless_zero(delta: Float[Array, " N"], grads: Grads) -> Grads:
+    """`δ·G` as it was read; nothing where δ = 0, whatever G holds: after a reset it may be inf."""
+    live = jnp.any(delta != 0)
+    return jax.tree.map(lambda a: jnp.where(live, a, jnp.zeros_like(a)), grads)
+
+
 def total(grads: Grads) -> Grads:
     """Sum over a leading lane axis: one product per weight matrix."""
 

@@ -164,7 +164,7 @@ class Learner:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
         lead = (state.s.shape[0],)
         x, y = example
-        now = checks.segment(self.cell, self.readout, lead, x, y, None, None)
+        now = checks.segment(self.cell, self.readout, lead, x, y, None, None, self.dtype)
 
         def empty(a: Array) -> Array:
             return jnp.zeros((a.shape[0], k, *a.shape[1:]), a.dtype)
@@ -436,7 +436,7 @@ class Learner:
         """Losses (steps, lanes) from the zero state, without learning."""
         checks.alive("these parameters", params)
         x, lead = checks.steps(x)
-        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None)
+        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
         return self._evaluate(params, seg, predictions)
 
     @partial(jax.jit, static_argnums=(0, 3))
@@ -472,7 +472,8 @@ class Learner:
         """
         checks.alive("this state", state.s, state.params)
         lead = (state.s.shape[0],)
-        x, reset = checks.stream(self.cell, x, lead), checks.flags("reset", reset, lead)
+        x = checks.stream(self.cell, x, lead, self.dtype)
+        reset = checks.flags("reset", reset, lead)
         return self._noise_share(state, x, reset)
 
     @partial(jax.jit, static_argnums=0)
@@ -503,7 +504,8 @@ class Learner:
         """One step of every lane: states and traces move on; the cell's outputs are returned."""
         checks.alive("this state", state.s, state.params)
         lead = (state.s.shape[0],)
-        x, reset = checks.stream(self.cell, x, lead), checks.flags("reset", reset, lead)
+        x = checks.stream(self.cell, x, lead, self.dtype)
+        reset = checks.flags("reset", reset, lead)
         if noise is not None:
             checks.given_noise(noise, self.draws(*lead))
         return self._advance(state, x, reset, noise)
@@ -527,7 +529,7 @@ class Learner:
         """The cell's gradient for a δ = dL/d(output) of one's own: `δ·G`, averaged over lanes."""
         checks.alive("this state", state.s, state.params)
         delta = checks.array("delta", delta)
-        checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs))
+        checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
         return self._pull(state, jnp.asarray(delta, jnp.dtype(self.dtype)))
 
     @partial(jax.jit, static_argnums=0)
@@ -565,7 +567,7 @@ class Learner:
     ) -> Segment:
         """The data, all parts of it and the noise checked; leading axes ((steps,) lanes)."""
         checks.alive("this state", state.s, state.params)
-        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight)
+        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight, self.dtype)
         steps = lead[0] if len(lead) > 1 else 1
         lanes, k = state.s.shape[0], self.estimator.span
         if state.buffer is not None:

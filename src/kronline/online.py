@@ -259,6 +259,7 @@ class Online(Estimator):
     ) -> Float[Array, ""] | None:
         """That of the next step alone; KF-TBPTT's trace knows that of all steps so far."""
         if isinstance(self.trace, Tail):
+            memory = self.trace.reset(memory, reset)
             v, energy = (sum(part.values()) for part in (memory.noise, memory.energy))
             return jnp.where(energy > 0, v / jnp.where(energy > 0, energy, 1), 0)
         return super().noise_share(model, params, s, memory, x, reset)
@@ -327,16 +328,20 @@ def exact_segment(
     assert readout is not None
     k = seg.reset.shape[0]
     visible = isinstance(cell, LinearCell)
+    waits = jnp.any(seg.reset) & (jnp.cumsum(seg.reset) == 0)  # steps before the first reset
+    idle = _idle(readout, waits, seg.weight)
 
     def loss(moved: Any, do: Float[Array, "k o"], s: State) -> Any:
         def step(s: State, inputs: Any) -> Any:
-            (x, y, reset, weight), dz, do = inputs
+            (x, y, reset, weight), dz, do, still = inputs
             s = jnp.where(reset, jnp.zeros_like(s), s)
             feats: dict[str, Array] = {}
             if isinstance(cell, LinearCell):
                 new, feats = cell.traced(params.cell, dz, s, x)
             else:
-                new = cell.step(moved, s, x)
+                held = jax.lax.stop_gradient(moved)
+                now = jax.tree.map(lambda h, p: jnp.where(still, h, p), held, moved)
+                new = cell.step(now, s, x)
             h = cell.output(new)
             prediction = readout.predict(params.readout, h) + do
             value = readout.loss(prediction, y)
@@ -345,7 +350,7 @@ def exact_segment(
                 weighted = weighted + readout.penalty * jnp.sum(h**2)
             return new, (weighted, Seen(value, prediction), feats, h, s)
 
-        end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do))
+        end, out = jax.lax.scan(step, s, (seg, moved if visible else (), do, idle))
         weighted, seen, feats, h, before = out
         total = weighted.sum()
         if future is not None:
@@ -359,8 +364,37 @@ def exact_segment(
     (g, do, d0), (end, seen, feats, h, before) = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(
         moved, do, s
     )
+    # factors that do not depend on the losses are cleared by what they are, not by weights: so they
+    # stay one for all where segments differ in their weights only
+    h, feats = jax.tree.map(lambda a: _cleared(_along(waits, a) & ~jnp.isfinite(a), a), (h, feats))
+    do, d0 = _cleared(idle[:, None], do), _cleared(idle[0], d0)
+    if visible:
+        g = jax.tree.map(lambda a: _cleared(_along(idle, a), a), g)
     g_cell = {name: gr.Outer(feats[name], g[name]) for name in g} if visible else g
     return end, Params(g_cell, readout.gradients(h, do), _nothing(params)), d0, seen, before
+
+
+def _idle(
+    readout: Readout, waits: Bool[Array, " k"], weight: Float[Array, " k"]
+) -> Bool[Array, " k"]:
+    """The steps before a segment's first reset, if none of their losses weighs anything.
+
+    They have no gradient; but 0 times a derivative is none only where the derivative is finite,
+    and a state that waits for its reset may hold anything.
+    """
+    if readout.penalty:
+        return jnp.zeros_like(waits)
+    return waits & ~jnp.any(waits & (weight != 0))
+
+
+def _along(steps: Bool[Array, " k"], a: Float[Array, "k ..."]) -> Bool[Array, "k ..."]:
+    """A flag a step, for what has further axes."""
+    return steps.reshape(-1, *(1,) * (a.ndim - 1))
+
+
+def _cleared(where: Bool[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
+    """0 where so flagged."""
+    return jnp.where(where, jnp.zeros_like(a), a)
 
 
 def _nothing(params: Params) -> Any:

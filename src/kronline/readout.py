@@ -69,15 +69,17 @@ class Readout:
     ) -> tuple[Float[Array, ""], Float[Array, " o"], Float[Array, " h"], Grads]:
         """The loss (without its weight), the prediction, and weight · d loss / d (h, params).
 
-        A penalty on h is in the derivative, not in the loss.
+        A penalty on h is in the derivative, not in the loss. A weight of 0 gives no derivative,
+        whatever h and the loss are.
         """
         prediction = self.predict(params, h)
         loss, back = jax.vjp(lambda o: self.loss(o, target), prediction)
         (do,) = back(weight.astype(loss.dtype))
+        do, seen = (jnp.where(weight != 0, a, jnp.zeros_like(a)) for a in (do, h))
         dh = params["V"][:-1] @ do
         if self.penalty:
             dh = dh + 2 * self.penalty * h
-        return loss, prediction, dh, self.gradients(h[None], do[None])
+        return loss, prediction, dh, self.gradients(seen[None], do[None])
 
     def gradients(self, h: Float[Array, "k h"], do: Float[Array, "k o"]) -> Grads:
         """`Σ_t [h_t, 1] ⊗ do_t`, for the sensitivities do of k predictions."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from kronline import grads as gr
 from kronline.cells.base import Cell, LinearCell, State
@@ -19,6 +19,7 @@ from kronline.grads import Grads, Outer
 from kronline.lanes import largest
 from kronline.noise import Draw, Draws, Noise
 from kronline.online import Estimator, Model, Params, Seen, Segment
+from kronline.traces.base import since_reset
 
 SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: there were none yet
 
@@ -139,9 +140,25 @@ class Rolling(Estimator):
         new = Steps(before, seg.x, link)
         known = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         g_cell = self._back(model, params, known, deltas)
-        kept = jax.tree.map(lambda a: a[link.size :], known)
-        past = memory._replace(s=kept.s, link=kept.link, kind=kind, **{inputs: kept.x})
+        past = self._kept(memory, known, seg.reset, kind, inputs)
         return end, past, Params(g_cell, gr.side_by_side(g_readout), ()), seen
+
+    def _kept(
+        self, memory: Past, known: Steps, reset: Bool[Array, " k"], kind: Array, inputs: str
+    ) -> Past:
+        """The last h − 1 steps; nothing of what lies before a reset."""
+        old = known.link.size - reset.size
+        kept = since_reset(jnp.concatenate([jnp.zeros(old, bool), reset]))
+
+        def last(a: Array) -> Array:
+            here = kept.reshape(-1, *(1,) * (a.ndim - 1))
+            return jnp.where(here, a, jnp.zeros_like(a))[reset.size :]
+
+        # inputs of the other kind, which belong to steps that are cut off already
+        other = "vector" if inputs == "symbol" else "symbol"
+        stale = jnp.where(jnp.any(reset), 0, getattr(memory, other))
+        s, x, link = jax.tree.map(last, known)
+        return memory._replace(s=s, link=link, kind=kind, **{inputs: x, other: stale})
 
     def _back(
         self, model: Model, params: Params, known: Steps, deltas: Float[Array, "k N"]
@@ -169,8 +186,11 @@ class Rolling(Estimator):
         def step(carry: Any, now: Any) -> tuple[Any, Any]:
             delta, total = carry
             (s, x, link), loss, wanted = now
-            delta, grads = jax.lax.cond(wanted, vjp, skipped, delta + loss, s, x)
-            delta = jnp.where(link != 0, link * delta, 0)
+            delta = delta + loss
+            older, grads = jax.lax.cond(wanted, vjp, skipped, delta, s, x)
+            # steps beyond a cut may hold anything
+            grads = gr.unless_zero(delta, grads)
+            delta = jnp.where((link != 0) & jnp.any(delta != 0), link * older, 0)
             if visible:  # factors, for one product at the end
                 return (delta, total), grads
             return (delta, jax.tree.map(jnp.add, total, grads)), ()

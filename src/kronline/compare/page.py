@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kronline.compare.result import Result, Row
-from kronline.report import details, labels
+from kronline.compare.result import ENDS, Result, Row
+from kronline.report import details, labels, words
 from kronline.report import panels as draw
 from kronline.report.html import Html, join, prose, table, tag
 from kronline.report.keys import named
@@ -12,7 +12,7 @@ from kronline.report.page import document
 from kronline.report.panels import Panel
 from kronline.report.sections import figure, notes, section
 
-WHAT = {"copy": "string length T", "text": "validation bits/char"}
+WHAT = {"copy": "curriculum's T", "text": "validation bits/char"}
 NOTHING = 1e-6
 TITLE = {"copy": "the copy task", "text": "a text"}
 
@@ -77,20 +77,24 @@ def _learning(r: Result) -> Html:
         f"On the left at equal data: {r.terms.steps:,} steps of each. On the right at equal "
         "compute: steps times what one step takes, all timed in turn in one session.",
     )
-    score = {"copy": "T", "text": "bits/char"}[r.kind]
-    end = {"copy": "solved length at the end", "text": "test bits/char"}[r.kind]
-    scores = (f"{score}, equal data", f"{score}, equal compute", end)
+    score = {"copy": "curriculum's T", "text": "bits/char"}[r.kind]
+    ends = [f"{head}, at the end" for head in words.heads(ENDS[r.kind])]
+    scores = (f"{score}, equal data", f"{score}, equal compute", *ends)
     head = ("method", *scores, "steps", "rate", "seeds")
     digits = {"copy": "{:g}", "text": "{:.3f}"}[r.kind]
     rows = [
         [
             _key(r, row),
-            *(_shown(n[name], digits) for name in ("data", "compute", "end")),
+            *(_shown(n[name], digits) for name in ("data", "compute")),
+            *words.numbers(row.group, ENDS[r.kind]),
             *(f"{n['steps']:,}", labels.value("rate", n["rate"]), len(n["seeds"])),
         ]
         for row, n in zip(r.rows, r.numbers()["rows"], strict=True)
     ]
     parts = [figure(panels, caption), table("How far each came", head, rows)]
+    if r.kind == "copy":
+        groups = [row.group for row in r.rows]
+        parts.append(tag("p", prose(words.lengths(groups)), _class="note"))
     return section("", "Learning", "learning", *parts, notes([row.group for row in r.rows]))
 
 

@@ -12,8 +12,10 @@ from kronline.report.findings import Findings
 from kronline.report.groups import Group, Picked
 from kronline.report.labels import duration
 from kronline.runs.folder import Run
+from kronline.tasks.copy import NUMBERS
 
 MEASURED = {"copy": "T", "text": "valid"}  # what the curves show
+ENDS = {"copy": NUMBERS[1:], "text": ("test",)}  # what is measured when a run has ended
 BASE = "kf_rtrl"  # whose step is the unit of cost, if it is there
 
 
@@ -123,7 +125,7 @@ def _numbers(r: Row, base: Row, kind: str) -> dict[str, Any]:
         "seeds": g.seeds,
         "data": last(r.over_data),
         "compute": last(r.over_compute),
-        "end": _end(g, "solved" if kind == "copy" else "test"),
+        **{name: _end(g, name) for name in ENDS[kind]},
         "steps": max(int(run.status.get("steps", 0)) for run in g.runs),
         "us_per_step": 1e6 * r.seconds,
         "time": r.seconds / base.seconds,

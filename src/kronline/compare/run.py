@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kronline import disk
 from kronline.compare import noise
-from kronline.compare.result import Result
+from kronline.compare.result import ENDS, Result
 from kronline.compare.settings import CopyCompare, TextCompare
 from kronline.compare.terms import Terms, agreed
 from kronline.errors import UsageError
@@ -23,6 +23,7 @@ from kronline.progress import wide
 from kronline.report import labels
 from kronline.runs import command, config, folder, loop, sweep, workers
 from kronline.runs.workers import Member
+from kronline.tasks import copy
 
 FILE, PAGE, RESULT = "compare.toml", "compare.html", "compare.json"
 KINDS: dict[str, type[Any]] = {"copy": CopyCompare, "text": TextCompare}
@@ -91,20 +92,24 @@ def show(found: dict[str, Any]) -> None:
     what = {"copy": "T", "text": "bits/char"}[found["kind"]]
     table.add_column("method")
     heads = (f"{what}, equal data", f"{what}, equal compute", "variance", "cosine", "time", "flops")
-    for column in (*heads, "steps"):
+    ends = ENDS[found["kind"]]
+    for column in (*heads, *ends, "steps"):
         table.add_column(column, justify="right")
     for row in found["rows"]:
         numbers = (_number(row[name], form) for name, form in FORMS)
-        table.add_row(row["label"], *numbers, f"{row['steps']:,}")
+        ended = (_number(row[name], ".3g") for name in ends)
+        table.add_row(row["label"], *numbers, *ended, f"{row['steps']:,}")
     console = wide()
     console.print(table)
     for f in found["failed"]:
         console.print(f"[red]failed[/] {f['run']}: {f['message']}", highlight=False)
     print(
         f"variance and cosine: of estimates of the gradient of the same {found['loss_steps']} "
-        f"losses, in the networks that were trained. time, flops: {found['unit']}'s is 1.\n"
-        f"The page: {found['page']}"
+        f"losses, in the networks that were trained. time, flops: {found['unit']}'s is 1."
     )
+    if found["kind"] == "copy":
+        print(copy.LEGEND)
+    print(f"The page: {found['page']}")
 
 
 FORMS = (

@@ -23,6 +23,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -618,14 +619,17 @@ class Gram {
       }
   }
 
-  std::vector<double> matrix(double scale) const {
+  // `exponents`: of the powers of two that the vectors were divided by.
+  std::vector<double> matrix(double scale, const std::vector<int>& exponents) const {
     std::vector<double> G(K * K);
     const T* at = sums.data();
     for (int64_t I = 0; I < tiles; ++I)
       for (int64_t J = 0; J <= I; ++J)
         for (int64_t i = I * kTile; i < (I + 1) * kTile; ++i)
           for (int64_t j = J * kTile; j < (J + 1) * kTile; ++j, at += Lanes<T>::kWidth)
-            if (i < K && j < K) G[i * K + j] = G[j * K + i] = scale * sum<T>(load(at));
+            if (i < K && j < K)
+              G[i * K + j] = G[j * K + i] =
+                  std::ldexp(scale * sum<T>(load(at)), exponents[i] + exponents[j]);
     return G;
   }
 };
@@ -713,11 +717,12 @@ struct Walk {
     const int64_t width = Lanes<T>::kWidth, length = ceil_div(std::max(C, m), width) * width;
     T* x = scratch<T>(2, Gram<T>::padded(K) * length);
     std::fill(x, x + Gram<T>::padded(K) * length, T(0));
-    Gram<T> of_U(K), of_B(K);
-    for (int64_t i = 0; i < K; ++i) std::copy_n(U + i * m, m, x + i * length);
-    of_U.add(x, length);
+    auto left = [&](int64_t) {
+      for (int64_t i = 0; i < K; ++i) std::copy_n(U + i * m, m, x + i * length);
+    };
+    const std::vector<double> Gu = inner(x, length, 1, 1, left);
     std::fill(x, x + K * length, T(0));
-    for (int64_t z = 0; z < sample; ++z) {
+    auto right_rows = [&](int64_t z) {
       const int64_t row = (2 * z + 1) * N / (2 * sample);
       for (int64_t t = first; t < k; ++t)
         for (int64_t g = 0; g < s.r; ++g) {
@@ -729,9 +734,8 @@ struct Walk {
         }
       for (int64_t i = 0; i < p && !cut; ++i)
         std::copy_n(A + (row * p + i) * C, C, x + (k + i) * length);
-      of_B.add(x, length);
-    }
-    const std::vector<double> Gu = of_U.matrix(1), Gb = of_B.matrix(double(N) / double(sample));
+    };
+    const std::vector<double> Gb = inner(x, length, sample, double(N) / double(sample), right_rows);
     kronline::Mixer mixer(K, p);
     mixer.mix(Gu, Gb, signs);
     std::copy(mixer.right.begin(), mixer.right.end(), right);
@@ -746,7 +750,41 @@ struct Walk {
       for (int64_t j = k; j < K; ++j) has += Gu[i * K + j] * Gb[i * K + j];
     std::vector<double> u = reduced(mixer.left, Gu), b = reduced(mixer.right, Gb);
     for (int64_t i = 0; i < p * p; ++i) energy += u[i] * b[i];
-    info[0] = T(mixer.variance), info[1] = T(has), info[2] = T(energy);
+    const double most = std::numeric_limits<T>::max();
+    info[0] = T(std::min(mixer.variance, most));
+    info[1] = T(std::min(has, most)), info[2] = T(std::min(energy, most));
+  }
+
+  // Inner products of k + p vectors, of which piece(z) puts piece z into x. Where a square of T
+  // overflows, once more with each vector divided by a power of two.
+  template <typename Piece>
+  std::vector<double> inner(T* x, int64_t length, int64_t pieces, double scale, Piece piece) const {
+    const int64_t K = k + p;
+    std::vector<int> exponents(K);
+    auto products = [&] {
+      Gram<T> gram(K);
+      for (int64_t z = 0; z < pieces; ++z) {
+        piece(z);
+        for (int64_t i = 0; i < K; ++i)
+          if (exponents[i])
+            for (int64_t j = 0; j < length; ++j)
+              x[i * length + j] = std::ldexp(x[i * length + j], -exponents[i]);
+        gram.add(x, length);
+      }
+      return gram.matrix(scale, exponents);
+    };
+    std::vector<double> G = products();
+    if (std::all_of(G.begin(), G.end(), [](double g) { return std::isfinite(g); })) return G;
+    std::vector<T> most(K);
+    for (int64_t z = 0; z < pieces; ++z) {
+      piece(z);
+      for (int64_t i = 0; i < K; ++i)
+        for (int64_t j = 0; j < length; ++j)
+          most[i] = std::max(most[i], std::abs(x[i * length + j]));
+    }
+    for (int64_t i = 0; i < K; ++i)
+      if (most[i] > 1 && std::isfinite(most[i])) exponents[i] = std::ilogb(most[i]);
+    return products();
   }
 
   // X^T G X

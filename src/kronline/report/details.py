@@ -1,6 +1,7 @@
 """The page's second half: what differs from the paper, and how each run was made."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from kronline.report import labels, paper, words
@@ -10,6 +11,7 @@ from kronline.report.html import Html, join, prose, table, tag
 from kronline.report.sections import section
 from kronline.runs.config import comments
 from kronline.runs.folder import CONFIG, Run
+from kronline.tasks.copy import NUMBERS
 
 TITLES = {"copy": "The copy task", "text": "Text", "variance": "The noise of gradients"}
 
@@ -133,18 +135,16 @@ def _plain(value: Any) -> str:
 
 
 def _members(g: Group) -> Html:
-    names = {"copy": ("T", "solved"), "text": ("valid", "test"), "variance": ()}[g.kind]
-    heads = {"T": "T", "solved": "solved length", "valid": "validation", "test": "test"}
+    kinds: dict[str, tuple[str, ...]] = {"copy": NUMBERS, "text": ("valid", "test")}
+    names = kinds.get(g.kind, ())
     rows = []
     for run in g.runs:
-        values = [number(run, name) for name in names]
-        digits = 3 if g.kind == "text" else 0
-        shown = ["–" if v is None else f"{v:.{digits}f}" for v in values]
+        shown = words.numbers(replace(g, runs=(run,)), names)
         seconds = number(run, "seconds")
         time = labels.duration(seconds) if seconds else "–"
         step = f"{int(run.status.get('step') or 0):,}"
         rows.append([run.config.get("seed", 0), *shown, run.state, step, time, run.name])
-    head = ("seed", *(heads[n] for n in names), "state", "step", "compute", "folder")
+    head = ("seed", *words.heads(names), "state", "step", "compute", "folder")
     word = (0, 1 + len(names), len(head) - 1)
     return table("Seeds", head, rows, words=word)
 

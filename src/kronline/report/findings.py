@@ -11,6 +11,7 @@ from kronline.report.groups import Group, Picked, Stat, best_rates, grouped, num
 from kronline.report.noise import Series, series
 from kronline.report.style import Look, looks
 from kronline.runs.folder import Run
+from kronline.tasks.copy import NUMBERS
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Findings:
         return out
 
 
-_COPY, _TEXT = ("T", "solved", "seconds"), ("valid", "test", "seconds")
+_COPY, _TEXT = (*NUMBERS, "seconds"), ("valid", "test", "seconds")
 
 
 def _row(g: Group, names: Sequence[str]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Group:
         return [run for run in self.runs if run.state != "finished"]
 
     def stat(self, name: str) -> Stat | None:
-        """Of one number a run: T, solved, valid, test, seconds, step, arrival, snr, noise."""
+        """Of one number a run: T, right_trained, solved, valid, test, seconds, step, ..."""
         return Stat.of(number(run, name) for run in self.runs)
 
 

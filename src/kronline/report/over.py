@@ -10,9 +10,11 @@ from kronline.errors import UsageError
 from kronline.report import labels
 from kronline.report.groups import MONITORED, Group, Stat, number
 from kronline.report.style import PRINT, Look, using
+from kronline.tasks import copy
 
 NAMES = {
-    "T": "string length T",
+    "T": "curriculum's T",
+    "right_trained": "bits right over\ntrained lengths",
     "solved": "solved length",
     "valid": "validation bits/char",
     "test": "test bits/char",
@@ -40,7 +42,7 @@ def draw(groups: Sequence[Group], setting: str, out: Path, width: float, size: f
             f"over needs a setting that has several values in these runs, got {setting!r} with "
             f"{' and '.join(found) or 'none'}; settings are {', '.join(known)}"
         )
-    own = ("T", "solved") if groups[0].kind == "copy" else ("valid", "test")
+    own = copy.NUMBERS if groups[0].kind == "copy" else ("valid", "test")
     names = [n for n in (*own, *MONITORED) if any(g.stat(n) for g in groups)]
     with using(PRINT, size, outlines=False):
         fig = Figure(figsize=(width, 0.8 + 0.2 * len(found)), layout="constrained")

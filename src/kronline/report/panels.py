@@ -32,7 +32,7 @@ def copy_T(groups: Sequence[Group], axis: Axis, look: Looks, others: Others = ()
             _line(ax, curve(g, "T", axis), g.label, look[g.label], style, scale)
         _others(ax, others, axis, style, scale)
         _horizons(ax, groups, style)
-        ax.set_ylabel("string length T")
+        ax.set_ylabel("curriculum's T")
         ax.set_ylim(bottom=0)
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -40,7 +40,7 @@ def copy_T(groups: Sequence[Group], axis: Axis, look: Looks, others: Others = ()
 
 
 def copy_right(groups: Sequence[Group], look: Looks) -> Panel:
-    """What is solved at the end: the share of bits right, by string length."""
+    """What is learnt at the end: the share of bits right, by string length."""
 
     def draw(ax: Axes, style: Style) -> None:
         for g in groups:
@@ -49,8 +49,9 @@ def copy_right(groups: Sequence[Group], look: Looks) -> Panel:
                 percent = Curve(c.x, 100 * c.mean, 100 * c.std)
                 _line(ax, percent, g.label, look[g.label], style, every=1)
         ax.axhline(50, color=style.muted, lw=0.8)
-        ax.annotate("guessing", (1, 49), va="top", ha="left", color=style.muted)
-        ax.set(xlabel="string length", ylabel="bits right, %", ylim=(40, 103))
+        place = ("axes fraction", "data")
+        ax.annotate("guessing", (1, 49), xycoords=place, va="top", ha="right", color=style.muted)
+        ax.set(xlabel="string length", ylabel="bits right, %", ylim=(-4, 104))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return draw

@@ -68,7 +68,7 @@ _NETWORK = (
 SETTINGS: dict[str, tuple[Setting, ...]] = {
     "copy": (
         *_NETWORK,
-        Setting("threshold", "T grows below", 0.15, "bits/char; lower keeps T near what is solved"),
+        Setting("threshold", "T grows below", 0.15, "bits/char; lower keeps T near what is learnt"),
         Setting("spread", "lengths below T that are drawn", 5, "uniformly from T − 5 to T"),
     ),
     "text": (
@@ -191,10 +191,12 @@ def _always(kind: str, groups: Sequence[Group]) -> list[Difference]:
                 "as in the same group's later code",
             ),
             Difference(
-                "solved length",
-                "the longest string with 99 % of bits right, on fresh strings",
-                "T of the curriculum",
-                "T can pass a horizon by two or three with nothing learnt beyond it",
+                "what was learnt",
+                "the curriculum's T; at the end, on fresh strings, the bits right over the lengths "
+                "that are trained, and the solved length",
+                "the curriculum's T",
+                "T can pass a horizon by several bits with no length beyond it solved, and lengths "
+                "that are no longer drawn are forgotten",
             ),
         ]
     if kind == "text":

@@ -12,6 +12,7 @@ from kronline.report.html import Html, join, picture, table, tag
 from kronline.report.keys import named
 from kronline.report.panels import Panel
 from kronline.report.style import DARK, LIGHT
+from kronline.tasks.copy import NUMBERS
 
 COMMANDS = {
     "copy": ("Figure 1", "the copy task", "kronline train copy --preset laptop"),
@@ -66,9 +67,11 @@ def copy(f: Findings) -> Html:
         _ended(shown),
     )
     intro = (
-        "A binary string is read, and has to be written out again some steps later. It has T bits, "
-        "and T grows by one whenever the error is small. T is the curriculum's; the solved length, "
-        "the longest with 99 % of bits right, is what was learnt."
+        "A binary string is read, and has to be written out again some steps later. Its length is "
+        "set by the curriculum's T, which is also the paper's T, and grows by one whenever the "
+        "error is small: a run is always at work on lengths that it has not learnt yet. What was "
+        "learnt is the share of bits right on fresh strings when training has ended: over the "
+        f"trained lengths in the table, at every length in the figure. {words.lengths(shown)}"
     )
     return section(
         "Figure 1",
@@ -78,7 +81,7 @@ def copy(f: Findings) -> Html:
         figure(panels, caption),
         table(
             "The length reached, beside the paper's",
-            ("method", "T", "solved length", "paper's T", "rate", "steps", "compute", "seeds"),
+            ("method", *words.heads(NUMBERS), "paper's T", "rate", "steps", "compute", "seeds"),
             [_copy_row(f, g) for g in shown],
         ),
         *_monitored(f, shown),
@@ -91,8 +94,7 @@ def _copy_row(f: Findings, g: Group) -> list[Any]:
     theirs: Any = paper.COPY_T.get(g.method, "–")
     return [
         named(g.label, f.look.get(g.label)),
-        words.count(g.stat("T")),
-        words.count(g.stat("solved")),
+        *words.numbers(g, NUMBERS),
         "at its horizon" if g.method == paper.COPY_STUCK else theirs,
         *_common(g),
     ]
@@ -219,16 +221,13 @@ def notes(groups: Sequence[Group]) -> Html | None:
 def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
     """What came out at every learning rate, where several were tried."""
     rows = []
-    measured, names, show = {
-        "copy": (("T", "solved length"), ("T", "solved"), words.count),
-        "text": (("validation", "test"), ("valid", "test"), words.bits),
-    }[kind]
+    names = {"copy": NUMBERS, "text": ("valid", "test")}[kind]
     for family in tried:
         if len(family) < 2:
             continue
         best = min(family, key=score)
         for g in family:
-            numbers = [show(g.stat(name)) for name in names]
+            numbers = words.numbers(g, names)
             mark = tag("b", "shown above") if g is best else ""
             rate = labels.value("rate", g.config.get("rate"))
             rows.append(
@@ -236,7 +235,7 @@ def _rates(tried: Sequence[Sequence[Group]], kind: str) -> Html | None:
             )
     if not rows:
         return None
-    head = ("method", "rate", *measured, "seeds", "unfinished", "")
+    head = ("method", "rate", *words.heads(names), "seeds", "unfinished", "")
     caption = f"Every learning rate that was tried. Shown above: {RULE[kind]}"
     return table(caption, head, rows, words=(0, len(head) - 1))
 

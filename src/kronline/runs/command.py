@@ -18,6 +18,7 @@ from kronline.errors import UsageError
 from kronline.progress import wide
 from kronline.runs import checkpoint, config, folder, longer, loop, memory
 from kronline.runs.settings import KINDS, Experiment, Train, named
+from kronline.tasks import copy
 
 RUNS = Path("runs")  # where runs are made, and looked for
 DIVERGED = 3  # exit code
@@ -206,7 +207,7 @@ def _draw(run: folder.Run) -> None:
 def summary(run: folder.Run) -> dict[str, Any]:
     """A run in a few numbers."""
     out: dict[str, Any] = {}
-    wanted = ("T", "bits", "valid", "solved", "test", "snr", "noise")
+    wanted = (*copy.NUMBERS, "bits", "valid", "test", "snr", "noise")
     for line in run.metrics:
         out |= {k: v for k, v in line.items() if k in wanted}
     if run.kind == "text" and (valid := [m["valid"] for m in run.metrics if "valid" in m]):
@@ -245,13 +246,13 @@ def list_(args: List) -> int:
     table = Table()
     for column in ("run", "kind", "cell", "estimator", "state"):
         table.add_column(column, overflow="fold")
-    for column in ("done", "T", "solved", "valid", "test"):
-        table.add_column(column, justify="right")
+    for column in ("done", *copy.NUMBERS, "valid", "test"):
+        table.add_column(column.replace("_", "_\n"), justify="right")
     for row in rows:
         cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
         done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
-        numbers = (row.get(c) for c in ("T", "solved", "valid", "test"))
-        table.add_row(*map(str, cells), done, *("" if v is None else f"{v:.4g}" for v in numbers))
+        numbers = (row.get(c) for c in (*copy.NUMBERS, "valid", "test"))
+        table.add_row(*map(str, cells), done, *("–" if v is None else f"{v:.4g}" for v in numbers))
     wide().print(table)
     return 0
 

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 from kronline import disk, machine
 from kronline._version import __version__
 from kronline.errors import UsageError
+from kronline.tasks import copy
 
 try:
     import fcntl
@@ -120,6 +121,8 @@ def read(path: Path | str) -> Run:
     except (ValueError, FileNotFoundError) as e:
         raise UsageError(f"{path}: its {CONFIG}, {ABOUT} or {STATUS} is damaged: {e}") from e
     metrics, timing = lines(path / METRICS), lines(path / TIMING)
+    if about["kind"] == "copy":
+        metrics = copy.reread(metrics, config)
     return Run(path, about["kind"], config, about, status, metrics, timing)
 
 

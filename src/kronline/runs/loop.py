@@ -25,7 +25,7 @@ from kronline.runs import checkpoint, folder, memory
 from kronline.runs.checkpoint import Best, Point, Saved
 from kronline.runs.settings import Experiment, Train
 from kronline.runs.tensorboard import Board
-from kronline.tasks.copy import Copy, accuracies, solved_length
+from kronline.tasks.copy import Copy, accuracies
 from kronline.tasks.text import Text, bits_per_character, pieces
 from kronline.train import Training
 
@@ -292,7 +292,7 @@ def _short(x: Any) -> float:
 
 
 class _Copy:
-    """T and the error on the way, the solved length at the end."""
+    """T and the error on the way; at the end the bits right at every length."""
 
     keeps_best = False
     best: Best | None = None
@@ -310,9 +310,10 @@ class _Copy:
     def last(self, training: Training, step: int) -> dict[str, Any]:
         task = self.exp.task
         assert isinstance(task, Copy)
-        up_to = int(training.task.T) + BEYOND
-        right = accuracies(self.exp.learner, training.learner.params, task, up_to)
-        return {"step": step, "solved": solved_length(right), "right": [_short(r) for r in right]}
+        T = int(training.task.T)
+        right = accuracies(self.exp.learner, training.learner.params, task, T + BEYOND)
+        shares = [_short(share) for share in right]
+        return {"step": step, "right": shares} | task.closing(shares, T)
 
 
 class _Text:

@@ -20,7 +20,7 @@ from kronline.runs import folder
 from kronline.runs.folder import Run
 
 TABLE = ("table.md", "table.json", "cost.json")  # of `kronline variance --preset table`
-RARE = ("valid", "test", "solved")  # lines that have one of these are all kept
+RARE = ("valid", "test", "right")  # lines that have one of these are all kept
 
 
 @dataclass(frozen=True)

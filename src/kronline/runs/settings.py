@@ -110,9 +110,11 @@ class Train(abc.ABC):
 class CopyRun(Train):
     """Learn to write out a binary string that was read before (section 5.1 of the paper).
 
-    T, the string's length, starts at 1 and grows whenever the error is small. Reports the
-    curriculum's T, and the solved length: the longest with 99 % of bits right. The run is a folder;
-    stop it with Ctrl-C, go on with `kronline resume`.
+    The curriculum's T starts at 1 and grows by one whenever the error is small. Strings have T - 5
+    to T bits; shorter ones are no longer drawn, and are forgotten. Reports T; right_trained, the
+    share of bits right at the end over those lengths; and solved, the largest length L of which all
+    lengths L - 5 to L have 99 % of bits right. The run is a folder; stop it with Ctrl-C, go on with
+    `kronline resume`.
 
     Try:
         kronline train copy --preset laptop
@@ -123,7 +125,7 @@ class CopyRun(Train):
     steps: int = 100_000  # characters that each lane reads
     delay: Literal["short", "paper"] = "short"  # lag T + 1, or 2(T + 1) as in the paper's figure
     threshold: float = 0.15  # bits/char below which T grows
-    spread: int = 5  # lengths are drawn from T - spread to T
+    spread: int = 5  # lengths are drawn from T - spread to T; shorter ones are forgotten
     smoothing: float = 0.999  # of the error: an exponential mean, a step
     restart: float = 0.3  # which is set to this after each growth
     max_length: int = 64  # where T stops growing

@@ -22,11 +22,13 @@ from kronline.report import groups, labels
 from kronline.runs import command, config, folder, loop, workers
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.workers import Member
+from kronline.tasks import copy
 
 PAPER_RATES = tuple(10**-x for x in (2.5, 3.0, 3.5, 4.0))
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 RESULT = "sweep.json"
-NUMBERS = {"copy": ("T", "solved"), "text": ("valid", "test")}
+DIGITS = {"T": 1, "solved": 1}
+NUMBERS = {"copy": copy.NUMBERS, "text": ("valid", "test")}
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def results(kind: str, paths: list[Path]) -> dict[str, Any]:
 
 def show(result: dict[str, Any], out: Path) -> None:
     """As a table."""
-    numbers, digits = NUMBERS[result["kind"]], 1 if result["kind"] == "copy" else 3
+    numbers = NUMBERS[result["kind"]]
     console = wide()
     table = Table(title="mean ± standard deviation over seeds; * the rate that was picked")
     for column in ("method", "rate"):
@@ -196,13 +198,16 @@ def show(result: dict[str, Any], out: Path) -> None:
     for column in (*numbers, *watched, "runs"):
         table.add_column(column, justify="right")
     for r in result["tried"]:
-        shown = ["" if r[n] is None else groups.Stat(**r[n]).text(digits) for n in numbers]
+        stats = {n: r[n] and groups.Stat(**r[n]) for n in numbers}
+        shown = [s.text(DIGITS.get(n, 3)) if s else "–" for n, s in stats.items()]
         shown += [groups.Stat(**r[n]).text(3) if n in r else "" for n in watched]
         diverged = sum(s == "diverged" for s in r["states"])
         count = f"{len(r['seeds'])}" + (f", {diverged} diverged" if diverged else "")
         rate = labels.rate(r["rate"]) + (" *" if r["picked"] else "")
         table.add_row(r["method"], rate, *shown, count)
     console.print(table)
+    if result["kind"] == "copy":
+        print(copy.LEGEND)
     console.print(f"Picked: {result['rule']}.", highlight=False)
     for f in result["failed"]:
         console.print(f"[red]failed[/] {f['run']}: {f['message']}", highlight=False)

@@ -1,5 +1,5 @@
 """Tasks: streams of inputs and targets, made inside the compiled program."""
 
-from kronline.tasks.copy import Copy, accuracies, solved_length
+from kronline.tasks.copy import Copy, accuracies
 
-__all__ = ["Copy", "accuracies", "solved_length"]
+__all__ = ["Copy", "accuracies"]

@@ -6,8 +6,13 @@
 Sequences are packed into lanes one after another; the first step of each carries a reset flag, so
 that a growing T changes no shape and recompiles nothing. T starts at 1 and grows by one whenever
 the error falls below a threshold.
+
+T is the curriculum's length, not what was learnt: only the lengths T − spread .. T are drawn, and
+shorter ones are forgotten. So a run ends with fresh strings of every length, and with two numbers
+beside T: the share of bits right over the lengths that are drawn at T, and the solved length.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +25,15 @@ from kronline.online import Params, Segment
 
 SYMBOLS = 4  # the bits 0 and 1,
 MARK, BLANK = 2, 3  # '#' and '-'
+
+NUMBERS = ("T", "right_trained", "solved")  # what a run comes to; T is the curriculum's
+SOLVED = 0.99  # the share of bits right that every length drawn with a solved one has
+LEGEND = (
+    "T: the curriculum's; strings of T - spread to T bits are trained (spread: 5 by default).\n"
+    "Shorter ones are no longer drawn, and are forgotten.\n"
+    "right_trained: the share of bits right at the end, over the lengths that are trained.\n"
+    "solved: the largest L for which all lengths L - spread to L have 99 % of bits right; or 0."
+)
 
 
 class CopyState(NamedTuple):
@@ -42,7 +56,8 @@ class Copy:
             which the paper's "dependencies of up to 36 steps" fits. "paper": lag 2(T + 1), as in
             the paper's figure.
         threshold: T grows when the error is below this, in bits/char over all output characters.
-        spread: lengths are drawn uniformly from T − spread .. T, at least 1.
+        spread: lengths are drawn uniformly from T − spread .. T, at least 1. Shorter ones are no
+            longer drawn, and are forgotten.
         smoothing: the error is an exponential mean, with this weight on the past, a step,
         restart: which is set to this value after each growth (and at the start).
         max_length: T stops growing here.
@@ -60,6 +75,8 @@ class Copy:
             raise ValueError(f"delay must be 'short' or 'paper', got {self.delay!r}")
         if self.max_length < 1:
             raise ValueError(f"max_length must be >= 1, got {self.max_length}")
+        if self.spread < 0:
+            raise ValueError(f"spread must be >= 0, got {self.spread}")
 
     def lag(self, length: Any) -> Any:
         """Steps between a symbol and the moment it must be written."""
@@ -68,6 +85,10 @@ class Copy:
     def total(self, length: Any) -> Any:
         """Symbols in a sequence."""
         return self.lag(length) + length + 1
+
+    def drawn(self, T: int) -> range:
+        """The lengths that are drawn while the curriculum is at T."""
+        return range(max(1, T - self.spread), T + 1)
 
     def init(self, key: Key[Array, ""], lanes: int) -> CopyState:
         """T = 1, every lane at the start of a sequence."""
@@ -135,6 +156,24 @@ class Copy:
             error=jnp.where(grow, self.restart, error).astype(jnp.float32),
         )
 
+    def closing(self, right: Sequence[float], T: int) -> dict[str, Any]:
+        """What a run comes to, from the share of bits right at length 1, 2, ...
+
+        Args:
+            right: as `accuracies` gives it, at least up to T.
+            T: the curriculum's.
+
+        Returns:
+            right_trained: the share of bits right over the lengths that are drawn at T,
+                Σ n right(n) / Σ n, where every length is drawn as often.
+            solved: the largest length L such that all lengths that are drawn at T = L have 99 % of
+                bits right; 0 if there is none.
+        """
+        share = sum(n * right[n - 1] for n in self.drawn(T)) / sum(self.drawn(T))
+        lengths = range(1, len(right) + 1)
+        solved = (n for n in lengths if all(right[m - 1] >= SOLVED for m in self.drawn(n)))
+        return {"right_trained": float(f"{share:.7g}"), "solved": max(solved, default=0)}
+
 
 def accuracies(
     learner: Learner, params: Params, task: Copy, up_to: int, *, samples: int = 128, seed: int = 0
@@ -150,13 +189,20 @@ def accuracies(
     return out
 
 
-def solved_length(accuracies: list[float], right: float = 0.99) -> int:
-    """The largest length with at least 99 % of bits right; 0 if there is none.
+def reread(metrics: Iterable[dict[str, Any]], config: dict[str, Any]) -> list[dict[str, Any]]:
+    """A run's metrics with the closing numbers of today, made anew from the bits right.
 
-    The curriculum's T can pass a method's horizon by two or three with nothing learnt beyond it;
-    this cannot.
+    Runs of earlier versions have no `right_trained`, and another `solved`: the longest length with
+    99 % of bits right, whatever shorter ones have. Where there is no `right`, both are left out.
     """
-    return max((i + 1 for i, a in enumerate(accuracies) if a >= right), default=0)
+    task = Copy(spread=config.get("spread", Copy.spread))
+    out, T = [], 1
+    for line in metrics:
+        T = line.get("T", T)
+        tried = len(line.get("right", ())) >= T
+        kept = {k: v for k, v in line.items() if k not in ("right_trained", "solved")}
+        out.append(kept | task.closing(line["right"], T) if tried else kept)
+    return out
 
 
 @jax.jit(static_argnums=(0, 3))

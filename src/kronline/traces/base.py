@@ -152,7 +152,13 @@ class Trace(ABC):
         self, memory: Memory, steps: Steps, noise: Noise, d0: Float[Array, " N"]
     ) -> tuple[Grads, Memory]:
         """`δ0·G` at a segment's start, and the push over it."""
-        return self.pull(memory, d0), self.push(memory, steps, noise)
+        return gr.unless_zero(d0, self.pull(memory, d0)), self.push(memory, steps, noise)
+
+
+def since_reset(resets: Bool[Array, " k"]) -> Bool[Array, " k"]:
+    """The steps that no later reset cuts off."""
+    later = jnp.cumsum(resets[::-1])[::-1] - resets
+    return later == 0
 
 
 def safe_sqrt(a: Float[Array, ""]) -> Float[Array, ""]:

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kronline import grads as gr
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
 from kronline.grads import Grads, Outer
@@ -82,7 +83,7 @@ class OK(Trace):
                 old, group, lins.H, steps.resets, signs, delta, rows=delta.size, start=before
             )
             grads[name] = Outer((old if before else new[name]).U, dA)
-        return new, grads
+        return new, gr.unless_zero(delta, grads) if before else grads
 
     def pull(self, memory: dict[str, Pairs], delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`."""

@@ -106,7 +106,8 @@ class ReverseKF(Trace):
         assert isinstance(lin, Kronecker)
         total = jnp.zeros(())
         for name, g in lin.groups.items():
-            a, HB, F = memory[name].a, lin.H.mm(memory[name].B), _norm_F(g)
+            a, F = memory[name].a, _norm_F(g)
+            HB = lin.H.mm(jnp.where(jnp.any(a != 0), memory[name].B, 0))  # 0 after a reset
             n = a.size
             norms = n**0.5 * safe_sqrt(jnp.sum(a**2)) * safe_sqrt(jnp.sum(HB**2)) * F
             total = total + (n - 1) * F**2 + 2 * (norms + jnp.sum(HB * signed(g, a)))

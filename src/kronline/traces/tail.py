@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kronline import grads as gr
 from kronline.cells.base import Cell
 from kronline.errors import whole_numbers
 from kronline.grads import Grads, Outer
@@ -29,6 +30,7 @@ class Carried(NamedTuple):
 
     pairs: dict[str, Pairs]
     tail: Float[Array, ""]  # the weight of the trace's part; may be replaced at any time
+    # at most the largest number that the precision has
     noise: dict[str, Float[Array, ""]]  # v: the mean of ‖G' − G‖², by the closed form
     energy: dict[str, Float[Array, ""]]  # ‖G'‖²
 
@@ -124,6 +126,7 @@ class Tail(Trace):
         """`δ0·G` at a segment's start, and the push over its k steps, in one pass over A."""
         lins = walk.linearised(steps)
         merge = partial(walk.merge, rows=min(d0.size, ROWS), start=True)
+        cut, most = jnp.any(steps.resets), jnp.finfo(d0.dtype).max
         pairs, v, energy, dA = {}, {}, {}, {}
         for name, old in memory.pairs.items():
             pairs[name], now, dA[name] = merge(
@@ -132,5 +135,7 @@ class Tail(Trace):
             # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
             had = memory.energy[name]
             share = jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0)
-            v[name], energy[name] = share * memory.noise[name] + now.variance, now.after
-        return self._weighted(memory, dA), Carried(pairs, memory.tail, v, energy)
+            kept = jnp.where(cut, 0, jnp.minimum(share, most) * memory.noise[name])
+            v[name], energy[name] = jnp.minimum(kept + now.variance, most), now.after
+        past = gr.unless_zero(d0, self._weighted(memory, dA))
+        return past, Carried(pairs, memory.tail, v, energy)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from kronline.jacobians import Kronecker, Lin, UnitH
 from kronline.lanes import looped
-from kronline.traces.base import Steps, safe_sqrt_ratio
+from kronline.traces.base import Steps, safe_sqrt_ratio, since_reset
 
 CACHED = 1 << 19  # bytes of θ̃ that are worked on at once
 
@@ -75,14 +75,17 @@ def push(
     s: Float[Array, "copies N"], theta: Any, steps: Steps, noise: Float[Array, "k copies N"]
 ) -> tuple[Float[Array, "copies N"], Any]:
     """All copies of one lane over k steps: the new s̃ and θ̃."""
+    kept = since_reset(steps.resets)
 
     def at(t: Any) -> dict[str, Term]:
         lin = steps.at(t)
         assert isinstance(lin, Kronecker)
-        return {
+        new = {
             name: Term(g.feats, jax.vmap(lambda nu, M=g.M: M.vm(nu).reshape(-1))(noise[t]))
             for name, g in lin.groups.items()
         }
+        # what a reset cuts off later is left out, whatever it holds
+        return jax.tree.map(lambda a: jnp.where(kept[t], a, jnp.zeros_like(a)), new)
 
     each: Any = dict.fromkeys(theta, Term(0, 1))  # type: ignore[arg-type]
     terms = jax.vmap(at, out_axes=each)(jnp.arange(steps.length))  # dM: (copies, k, r·n)

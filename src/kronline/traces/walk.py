@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kronline import native
 from kronline.jacobians import Group, Kronecker, Sensitivity, StateJac, UnitH, UnitM
 from kronline.lanes import looped
-from kronline.traces.base import Steps
+from kronline.traces.base import Steps, since_reset
 from kronline.traces.merge import balanced
 
 
@@ -32,6 +32,7 @@ class Pairs(NamedTuple):
 class Merged(NamedTuple):
     """What a merge says of itself, by the rows that it looked at."""
 
+    # at most the largest number that the precision has
     variance: Float[Array, ""]  # what it adds
     before: Float[Array, ""]  # ‖P_0 G'‖² of the old pairs
     after: Float[Array, ""]  # ‖G'‖² of the new ones
@@ -71,7 +72,10 @@ def merge(
         rows: how many rows of the right factors are compared.
         start: δ·A of the old A, not of the new one.
     """
+    # what a reset has cut off is left out, whatever it holds
+    old = jnp.broadcast_to(~jnp.any(resets), (len(pairs.U),))
     U = jnp.concatenate([group.feats, pairs.U])
+    U = jnp.where(jnp.concatenate([since_reset(resets), old])[:, None], U, 0)
     plain = looped(partial(_merge, rows=rows, start=start))
     args = (pairs.A, U, group.M, H, resets, signs, delta)
     run = plain
@@ -116,13 +120,58 @@ def _merge(
     N, p = A.shape[:2]
     B = terms(A, M, H, resets)
     some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
-    Gu, Gb = U @ U.T, some @ some.T * (N / rows)
+    scale = scales(U, some)
+    u, b = U * scale.u[:, None], some * scale.b[:, None]
+    Gu, Gb = u @ u.T, b @ b.T * (N / rows)
     left, right, variance = balanced(Gu, Gb, signs, p)
     before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
     after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
+    left, right = scale.left[:, None] * left, scale.right[:, None] * right
+    merged = Merged(*(scale.undone(a) for a in (variance, before, after)))
     mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
     dA = pulled(delta, A if start else mixed)
-    return mixed, (left.T @ U, Merged(variance, before, after), dA)
+    return mixed, (left.T @ U, merged, dA)
+
+
+class Scales(NamedTuple):
+    """Powers of two, so that no square overflows; all 1 unless some number is very large.
+
+    `Σ (scale.u_j U_j) ⊗ (scale.b_j B_j) = 2^−e Σ U_j ⊗ B_j`.
+    """
+
+    u: Float[Array, " K"]
+    b: Float[Array, " K"]
+    left: Float[Array, " K"]  # what the mix of the scaled factors is multiplied with
+    right: Float[Array, " K"]
+    e: Int[Array, ""]
+
+    def undone(self, square: Float[Array, ""]) -> Float[Array, ""]:
+        """A square, 4^e times as large, but at most the largest number."""
+        most = jnp.finfo(square.dtype).max
+        once = jnp.minimum(jnp.ldexp(square, self.e), most)
+        return jnp.minimum(jnp.ldexp(once, self.e), most)
+
+
+def scales(U: Float[Array, "K m"], B: Float[Array, "K x"]) -> Scales:
+    """For factors U_j and B_j: squares of products need a sixth of the exponents, and room."""
+    room = jnp.finfo(U.dtype).maxexp // 6
+
+    def excess(a: Float[Array, "K x"]) -> Int[Array, " K"]:
+        return jnp.maximum(jnp.frexp(jnp.max(jnp.abs(a), axis=1))[1] - room, 0)
+
+    eu, eb = excess(U), excess(B)
+    e = jnp.max(eu + eb)
+    # a smaller product must stay smaller: by 2^(eu + eb − e), half of it in either factor
+    less = e - eu - eb
+    u, b = eu + less // 2, eb + less - less // 2
+    one = jnp.ones(len(U), U.dtype)
+    return Scales(
+        u=jnp.ldexp(one, -u),
+        b=jnp.ldexp(one, -b),
+        left=jnp.ldexp(one, e // 2 - u),
+        right=jnp.ldexp(one, e - e // 2 - b),
+        e=e,
+    )
 
 
 def terms(
@@ -139,6 +188,7 @@ def terms(
     # after a reset nothing is left of the old pairs, whatever they hold
     old = jnp.where(jnp.any(resets), 0, jnp.tensordot(P, A, axes=1))
     new = jax.vmap(lambda M, P: M.lmul(P))(M, Ps)
+    new = jnp.where(since_reset(resets)[:, None, None, None], new, 0)
     return jnp.concatenate([new, old.swapaxes(0, 1)])
 
 
