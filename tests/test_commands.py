@@ -23,7 +23,7 @@ from kronline import bench, cli, demo, variance
 from kronline.bench.run import planned
 from kronline.errors import UsageError
 from kronline.report import command as report
-from kronline.runs import command, folder, publish, sample, sweep
+from kronline.runs import command, folder, listing, publish, sample, sweep
 from kronline.runs.settings import Train, named
 from kronline.variance import plan as plans
 from kronline.verifier.suite import library
@@ -206,7 +206,7 @@ DONE = {
     command.Resume: Reader.resumes,
     cli.Verify: Reader.proves,
     bench.Bench: Reader.times,
-    command.List | sample.Sample | publish.Publish | cli.Info: Reader.at_once,
+    listing.List | sample.Sample | publish.Publish | cli.Info: Reader.at_once,
     report.Report | report.Plot: Reader.at_once,
 }
 

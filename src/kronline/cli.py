@@ -21,7 +21,7 @@ from kronline.errors import UsageError
 from kronline.machine import cores
 from kronline.progress import Tracker
 from kronline.report import command as report
-from kronline.runs import command, config, memory, publish, sample, sweep
+from kronline.runs import command, config, listing, memory, publish, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.sweep import CopySweep, TextSweep
 from kronline.verifier.suite import jobs_for, library, run
@@ -133,7 +133,7 @@ TASKS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
 PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "variance": (variance.Variance, variance.main),
     "resume": (command.Resume, command.resume),
-    "list": (command.List, command.list_),
+    "list": (listing.List, listing.main),
     "sample": (sample.Sample, sample.main),
     "report": (report.Report, report.main),
     "plot": (report.Plot, report.main),

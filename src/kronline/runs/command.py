@@ -1,4 +1,4 @@
-"""`kronline train`, `resume` and `list`."""
+"""`kronline train` and `resume`."""
 
 import contextlib
 import json
@@ -6,16 +6,14 @@ import sys
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import tyro
-from rich.table import Table
 
 from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.progress import wide
 from kronline.runs import checkpoint, config, folder, longer, loop, memory
 from kronline.runs.settings import KINDS, Experiment, Train, named
 from kronline.tasks import copy
@@ -213,64 +211,3 @@ def summary(run: folder.Run) -> dict[str, Any]:
     if run.kind == "text" and (valid := [m["valid"] for m in run.metrics if "valid" in m]):
         out["valid"] = min(valid)
     return out
-
-
-@dataclass(frozen=True)
-class List:
-    """Show the runs that there are, and how they stand.
-
-    Try:
-        kronline list
-        kronline list runs/copy --json
-    """
-
-    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look
-    json: bool = False  # print one JSON object instead of the table
-
-
-def list_(args: List) -> int:
-    """All runs below a folder."""
-    if not args.folder.is_dir():
-        if args.folder != RUNS:
-            raise UsageError(f"{args.folder} is not a folder")
-        runs = []
-    else:
-        runs = sorted(f.parent for f in args.folder.rglob(folder.CONFIG))
-    rows = [_row(path) for path in runs if folder.is_run(path)]
-    if args.json:
-        print(json.dumps({"runs": rows}))
-        return 0
-    if not rows:
-        print(f"no runs in {args.folder}; `kronline train copy --preset laptop` makes one")
-        return 0
-    table = Table()
-    for column in ("run", "kind", "cell", "estimator", "state"):
-        table.add_column(column, overflow="fold")
-    for column in ("done", *copy.NUMBERS, "valid", "test"):
-        table.add_column(column.replace("_", "_\n"), justify="right")
-    for row in rows:
-        cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
-        done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
-        numbers = (row.get(c) for c in (*copy.NUMBERS, "valid", "test"))
-        table.add_row(*map(str, cells), done, *("–" if v is None else f"{v:.4g}" for v in numbers))
-    wide().print(table)
-    return 0
-
-
-def _row(path: Path) -> dict[str, Any]:
-    try:
-        run = folder.read(path)
-    except UsageError as e:  # the others are shown all the same
-        return {"run": str(path), "state": "damaged", "message": str(e)}
-    methods = run.config.get("estimator") or ", ".join(run.config.get("estimators", []))
-    return {
-        "run": str(run.path),
-        "kind": run.kind,
-        "cell": f"{run.config.get('cell', '')} {run.config.get('hidden', '')}".strip(),
-        "estimator": methods,
-        "seed": run.config.get("seed"),
-        "state": run.state,
-        "step": run.status.get("step", 0),
-        "steps": run.status.get("steps"),
-        "started": run.about.get("started"),
-    } | summary(run)
