@@ -1,6 +1,6 @@
 """A cell of one's own, in a dozen lines: a minimal gated unit (Zhou et al., 2016).
 
-kronline verify --cell examples/own_cell.py:cell --estimator kf_rtrl
+kronline verify --cell "examples/own_cell.py:MinimalGated(2, 2)" --estimator kf_rtrl
 """
 
 from dataclasses import dataclass

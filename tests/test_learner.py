@@ -258,6 +258,33 @@ def test_a_donated_state_gives_the_same_run_and_is_gone():
     assert not given.cell["W"].is_deleted()  # what was given stays the caller's
 
 
+def test_a_donated_state_that_is_used_again_is_explained(tmp_path):
+    d, a = data(5), learner(donate=True)
+    now = jax.tree.map(lambda v: v[0], d)
+    old = a.init(jax.random.key(0), 4)
+    copy = jax.tree.map(jnp.copy, old)
+    new, _ = a.run(old, **d)
+    uses = {
+        "run": lambda s: a.run(s, **d),
+        "step": lambda s: a.step(s, **now),
+        "gradients": lambda s: a.gradients(s, **d),
+        "advance": lambda s: a.advance(s, now["x"]),
+        "pull": lambda s: a.pull(s, np.ones((4, 5))),
+        "update": lambda s: a.update(s, jax.tree.map(np.zeros_like, copy.params)),
+        "noise_share": lambda s: a.noise_share(s, now["x"]),
+        "evaluate": lambda s: a.evaluate(s.params, d["x"], d["y"]),
+        "start": lambda s: a.start(s.params, jax.random.key(0)),
+        "save": lambda s: kl.save(tmp_path / "a", a, s),
+    }
+    for use in uses.values():
+        for dead in (old, new._replace(params=old.params)):
+            with pytest.raises(ValueError, match=r"donate=True .* Go on with the state that came"):
+                use(dead)
+    for name, use in uses.items():  # the fix, as the message says it
+        use(jax.tree.map(jnp.copy, copy) if name in ("run", "step") else copy)
+    a.run(new, **d)
+
+
 @pytest.mark.parametrize("together", [0, 100, 10**6])
 def test_looped_is_vmap_lane_by_lane(together):
     rng = np.random.default_rng(0)

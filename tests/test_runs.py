@@ -267,7 +267,7 @@ def test_stopped_at_any_moment(settings, book, tmp_path):
         end = loop._Session(tmp_path / "b", settings, exp).run(Look(looks), quiet=True)
         looks += 1
         steps.append(end.step)
-        assert step_of(newest(tmp_path / "b")) == end.step if end.step else looks == 2
+        assert step_of(newest(tmp_path / "b")) == end.step if end.step else looks <= 3
         if end.state == "stopped":
             assert (end.signal, status(tmp_path / "b")["step"]) == (signal.SIGINT, end.step)
     assert len(set(steps)) > 3

@@ -3,7 +3,12 @@
 import json
 import os
 import re
+import resource
+import signal
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,7 +18,7 @@ from kills import newest, same
 from kronline import disk, train
 from kronline.runs import checkpoint, folder, loop
 from kronline.runs.settings import CopyRun
-from running import LANES, SMALL, command, killed, status, step_of, words
+from running import LANES, SMALL, command, killed, process, status, step_of, words
 
 # -- damage ----------------------------------------------------------------------------------------
 
@@ -160,7 +165,8 @@ def first_bad_step(settings, point):
     ("estimator", "momentum", "what"),
     [("kf_rtrl", 2.0, "the loss"), ("tbptt(5)", 4.0, "the loss"), ("uoro", 1.5, "holds NaN")],
 )
-def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys):
+def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(loop, "ABSURD", np.inf)  # on to the first that is not a number
     run = tmp_path / "run"
     optimiser = f"sgd(momentum={momentum})"  # which doubles the weights' speed at every update
     args = ["--estimator", estimator, "--optimiser", optimiser, "--rate", "0.01"]
@@ -193,6 +199,31 @@ def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys):
     assert (run / "metrics.jsonl").read_bytes() == metrics
 
 
+@pytest.mark.parametrize("kind", ["copy", "text"])
+def test_a_loss_that_is_finite_and_absurd(kind, book, tmp_path, capsys):
+    run = tmp_path / "run"
+    args = [*words(kind, book), "--estimator", "tbptt(5)", "--rate", "1e6"]
+    assert command("train", *args, "--out", run) == 3
+    message = status(run)["message"]
+    assert status(run)["state"] == "diverged"
+    assert message in capsys.readouterr().out
+    symbols = 4 if kind == "copy" else len(folder.read(run).about["symbols"])
+    assert re.match(r"steps [\d,]+ to [\d,]+: the mean loss is [\d,]+ bits/char, more", message)
+    assert f"100 times that of guessing ({np.log2(symbols):.1f}). The last good chec" in message
+    assert message.endswith("Try a lower --rate, --clip 1, or another --seed")
+    written = [m["bits"] for m in folder.lines(run / "metrics.jsonl")]
+    assert all(bits < 100 * np.log2(symbols) for bits in written)
+    metrics = (run / "metrics.jsonl").read_bytes()
+    assert command("resume", run) == 3  # the same again
+    assert status(run)["message"] == message
+    assert (run / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_what_is_absurd():
+    assert loop._absurd(np.array([0, 400.0]), 2.0, 20) is None
+    assert loop._absurd(np.array([0, 402.0]), 2.0, 20).startswith("steps 21 to 22: ")
+
+
 def test_the_first_bad_step_is_named():
     nan, fine = np.nan, np.ones(12)
     assert loop._problem(fine, np.ones(12), 100) is None
@@ -210,6 +241,126 @@ def test_the_first_bad_step_is_named():
                 assert got == f"step {1000 + i:,}: the gradient's norm is inf"
     got = loop._problem(fine, np.array([1, nan, nan]), 0)
     assert got == "step 8: the gradient's norm is nan"
+
+
+# -- too large -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words_",
+    [
+        "train copy --hidden 1000000",
+        "train copy --hidden 1000000 --estimator snap(1)",
+        "train text --lanes 4000 --hidden 9000",
+        "sweep copy --hidden 1000000",
+        "compare copy --hidden 1000000",
+        "variance --hidden 1000000 --experiment time",
+        "demo --hidden 1000000",
+        "bench --estimators kf_rtrl --hidden 1000000",
+    ],
+)
+def test_what_cannot_fit_is_refused_before_there_is_a_folder(words_, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command(*words_.split()) == 2
+    err = capsys.readouterr().err.splitlines()
+    said = [line for line in err if line.startswith("kronline: ")]
+    assert len(said) == 1 and said == err[-1:]
+    assert re.search(r"(at least|fit|needs) .*\d[.\d]* (T|G|Ti)B", said[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_that_runs_out_later_leaves_no_folder(tmp_path):
+    large = ["--hidden", 8000, "--lanes", 16, "--steps", 1]
+    run = process("train", "copy", *large, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    limit = 8 * 10**9  # less than one array of it takes
+    resource.prlimit(run.pid, resource.RLIMIT_AS, (limit, limit))
+    err = run.communicate()[1]
+    assert run.returncode == 2, err
+    last = err.splitlines()[-1]
+    assert last.startswith("kronline: ") and "memory" in last and "--hidden" in last
+    assert "Traceback" not in err
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    assert not (tmp_path / "runs" / "copy-kf-rtrl-n8000-seed0").exists()
+
+
+def test_a_folder_with_a_checkpoint_is_never_discarded(unbroken, tmp_path):
+    run = killed(unbroken["copy"], tmp_path / "run", 100)
+    before = sorted(run.rglob("*"))
+    folder.discard(run)
+    assert sorted(run.rglob("*")) == before
+    for file in (run / "checkpoints").iterdir():
+        file.unlink()
+    (run / "mine.txt").touch()
+    folder.discard(run)
+    assert [p.name for p in run.iterdir()] == ["mine.txt"]
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------
+
+
+def loads_jax(pid, run, seconds):
+    """After Python's own start, before the command's."""
+    return "jaxlib" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def is_built(pid, run, seconds):
+    return loads_jax(pid, run, seconds) and seconds > 1.5
+
+
+def is_made(pid, run, seconds):
+    return (run / "config.toml").exists()
+
+
+def is_compiled(pid, run, seconds):
+    return "compiling" in run.with_suffix(".log").read_text()
+
+
+def has_trained(pid, run, seconds):
+    return (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0
+
+
+MOMENTS = (loads_jax, is_built, is_made, is_compiled, has_trained)
+
+
+def test_ctrl_c_while_it_starts(tmp_path):
+    begin, waiting = time.monotonic(), {}
+    for when in MOMENTS:
+        run = tmp_path / when.__name__
+        words_ = ["train", "copy", *SMALL, "--steps", 10**6, "--out", run]
+        with run.with_suffix(".log").open("w") as log:
+            waiting[when] = process(*words_, stdout=log, stderr=log)
+    ended = {}
+    while waiting:
+        for when, p in list(waiting.items()):
+            assert p.poll() is None, f"{when.__name__}: it ended too early"
+            if when(p.pid, tmp_path / when.__name__, time.monotonic() - begin):
+                p.send_signal(signal.SIGINT)
+                ended[when] = waiting.pop(when)
+        time.sleep(0.002)
+    for when, p in ended.items():
+        assert p.wait(300) == 130
+        run = tmp_path / when.__name__
+        said = run.with_suffix(".log").read_text()
+        assert "Traceback" not in said and "KeyboardInterrupt" not in said, said
+        if not run.exists():
+            assert said == "kronline: interrupted\n"
+            continue
+        assert "interrupted" in said or "stopping when" in said
+        assert folder.read(run).state == "stopped"
+        replaced(run / "config.toml", "steps = 1000000", f"steps = {status(run)['step'] + 20}")
+        assert command("resume", run) == 0
+    assert not (tmp_path / "loads_jax").exists()
+    assert all((tmp_path / when.__name__).exists() for when in MOMENTS[2:])
+
+
+def replaced(file, old, new):
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_only_the_command_watches_for_ctrl_c():
+    see = "import signal, kronline; print(signal.getsignal(signal.SIGINT).__name__)"
+    done = subprocess.run([sys.executable, "-c", see], capture_output=True, text=True, check=True)
+    assert done.stdout == "default_int_handler\n"
 
 
 # -- disks -----------------------------------------------------------------------------------------

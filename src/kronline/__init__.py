@@ -5,6 +5,9 @@
 >>> state = learner.init(jax.random.key(0), lanes=16)
 """
 
+from kronline import startup as startup  # before all others, which take a second to load
+
+# isort: split
 from kronline import regularise
 from kronline._version import __version__
 from kronline.cells import (

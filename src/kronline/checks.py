@@ -22,6 +22,23 @@ def values(a: Any) -> np.ndarray | None:
     return None if isinstance(a, jax.core.Tracer) else np.asarray(a)
 
 
+def alive(what: str, *trees: Any) -> None:
+    """The memory of these is not that of a later state: one array of each is looked at.
+
+    Raises:
+        ValueError: if a learner with donate=True has worked in it.
+    """
+    for tree in trees:
+        a = next(iter(jax.tree.leaves(tree)), None)
+        if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer) and a.is_deleted():
+            raise ValueError(
+                f"{what} cannot be used again: a learner with donate=True was given it, and has "
+                "worked in its memory. Go on with the state that came back, as in `state, out = "
+                "learner.run(state, x, y)`; where the old one is needed, too, give a copy, "
+                "`jax.tree.map(jnp.copy, state)`, or make the learner with donate=False"
+            )
+
+
 def integer(a: Any) -> bool:
     """Whether `a` holds integers."""
     return bool(jnp.issubdtype(a.dtype, jnp.integer))

@@ -15,13 +15,13 @@ import jax
 import tyro
 from rich.console import Console
 
-from kronline import bench, compare, demo, names, native, variance
+from kronline import bench, compare, demo, names, native, startup, variance
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
 from kronline.progress import Tracker
 from kronline.report import command as report
-from kronline.runs import command, config, publish, sample, sweep
+from kronline.runs import command, config, listing, memory, publish, sample, sweep
 from kronline.runs.settings import CopyRun, TextRun
 from kronline.runs.sweep import CopySweep, TextSweep
 from kronline.verifier.suite import jobs_for, library, run
@@ -78,7 +78,12 @@ def verify(args: Verify) -> int:
 
 @dataclass(frozen=True)
 class Info:
-    """Show versions, devices, and whether the native kernel is used, and why."""
+    """Show versions, devices, and whether the native kernel is used, and why.
+
+    Try:
+        kronline info
+        kronline info --json
+    """
 
     json: bool = False  # print one JSON object instead of lines
 
@@ -108,6 +113,8 @@ def info(args: Info) -> int:
 ABOUT = """Train recurrent networks online: unbiased gradients, memory that does not grow with time.
 
 Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
+`kronline --version` shows the version, `kronline --tyro-print-completion bash` (or zsh, fish) a
+script that lets the shell complete commands and options; README says where it goes.
 """
 TRAIN = "Train a network: the paper's copy task, or a language model on any text."
 COMPARE = "Train several estimators on equal terms: equal data, equal compute, and their noise."
@@ -126,7 +133,7 @@ TASKS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
 PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "variance": (variance.Variance, variance.main),
     "resume": (command.Resume, command.resume),
-    "list": (command.List, command.list_),
+    "list": (listing.List, listing.main),
     "sample": (sample.Sample, sample.main),
     "report": (report.Report, report.main),
     "plot": (report.Plot, report.main),
@@ -138,32 +145,64 @@ PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
 }
 
 
-def _commands(argv: Sequence[str]) -> Any:
-    """All commands; those with a configuration start from the preset and file that argv names."""
+OPTIONS = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
 
-    def configured(verb: str, name: str, cls: type) -> Any:
-        words = argv if list(argv[:2]) == [verb, name] else []
-        default: Any = config.start(cls, getattr(cls, "PRESETS", name), words)
-        return Annotated[cls, tyro.conf.subcommand(name, default=default)]
 
-    found: list[Any] = []
-    for verb, (doc, kinds, _) in TASKS.items():
-        tasks = [configured(verb, name, cls) for name, cls in kinds.items()]
-        made = make_dataclass(verb, [("task", functools.reduce(operator.or_, tasks))], frozen=True)
-        made.__doc__ = doc
-        found.append(Annotated[made, tyro.conf.subcommand(verb)])
+def command_of(words: Sequence[str]) -> type | None:
+    """What is parsed for `kronline train copy`, say; None for words that are no whole command."""
+    if len(words) == 1 and words[0] in PLAIN:
+        return PLAIN[words[0]][0]
+    if len(words) == 2 and words[0] in TASKS:
+        return TASKS[words[0]][1].get(words[1])
+    return None
+
+
+def parse(argv: Sequence[str]) -> Any:
+    """What a command line asks for; exits where it is wrong, or asks for help."""
+    for count in (1, 2):  # each command by itself, so that errors point to its own --help
+        words, rest = argv[:count], argv[count:]
+        if cls := command_of(words):
+            rest = config.with_none(cls, rest)
+            start = _start(words[-1], cls, rest)
+            more = {} if start is None else {"default": start}
+            return tyro.cli(
+                cls, prog=f"kronline {' '.join(words)}", args=rest, config=OPTIONS, **more
+            )
+    if argv[0:1] and argv[0] in TASKS:
+        tyro.cli(_task(argv[0]), prog=f"kronline {argv[0]}", args=argv[1:], config=OPTIONS)
+    tyro.cli(_commands(), prog="kronline", args=argv, description=ABOUT, config=OPTIONS)
+    raise AssertionError("every command is known")
+
+
+def _start(name: str, cls: Any, argv: Sequence[str]) -> Any:
+    """What the flags of a configuration start from: the preset and file that argv names."""
+    if not hasattr(cls, "KIND"):
+        return None
+    return config.start(cls, getattr(cls, "PRESETS", name), argv)
+
+
+def _task(verb: str) -> Any:
+    """A command that has one command for each task."""
+    doc, kinds, _ = TASKS[verb]
+    each = [
+        Annotated[cls, tyro.conf.subcommand(name, default=_start(name, cls, []))]
+        for name, cls in kinds.items()
+    ]
+    made = make_dataclass(verb, [("task", functools.reduce(operator.or_, each))], frozen=True)
+    made.__doc__ = doc
+    return made
+
+
+def _commands() -> Any:
+    """All commands, for the list of them, for completion, and for words that are none of them."""
+    found: list[Any] = [Annotated[_task(verb), tyro.conf.subcommand(verb)] for verb in TASKS]
     for name, (cls, _) in PLAIN.items():
-        # the first line in the list of commands, all of it in the command's own --help
-        line = None if name in argv[:1] else (cls.__doc__ or "").splitlines()[0]
-        options: dict[str, Any] = {"description": line}
-        if hasattr(cls, "KIND"):
-            options["default"] = config.start(cls, name, argv if name in argv[:1] else [])
-        found.append(Annotated[cls, tyro.conf.subcommand(name, **options)])
+        line = (cls.__doc__ or "").splitlines()[0]
+        found.append(Annotated[cls, tyro.conf.subcommand(name, description=line)])
     return functools.reduce(operator.or_, found)
 
 
 def _run(args: Any) -> int:
-    args = getattr(args, "task", args)
     actions = {cls: act for cls, act in PLAIN.values()}
     actions |= {cls: act for _, kinds, act in TASKS.values() for cls in kinds.values()}
     return actions[type(args)](args)
@@ -176,27 +215,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"kronline {__version__}")
         sys.exit(0)
     warnings.showwarning = _warn
-    for verb, (_, kinds, _) in TASKS.items():
-        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
-            argv = config.with_none(kinds[argv[1]], argv)
     try:
-        args = tyro.cli(
-            _commands(argv),
-            prog="kronline",
-            args=argv,
-            description=ABOUT,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-        )
-        code = _run(args)
+        startup.over()
+        code = _run(parse(argv))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except (UsageError, OSError) as e:
         print(f"kronline: {e}", file=sys.stderr)
         code = 2
+    except (MemoryError, jax.errors.JaxRuntimeError) as e:
+        if not memory.ran_out(e):
+            raise
+        print(f"kronline: {memory.message(e)}", file=sys.stderr)
+        code = 2
     except KeyboardInterrupt:
-        print("kronline: interrupted", file=sys.stderr)
-        code = 130
+        print(startup.INTERRUPTED, file=sys.stderr)
+        code = startup.CODE
     sys.exit(code)
 
 

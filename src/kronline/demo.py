@@ -26,12 +26,16 @@ class Demo:
     KF-RTRL's T comes furthest. Next to T stands the share of bits right over the trained lengths.
     It ends with a page of curves and tables. The same as `kronline sweep copy --preset laptop` with
     these methods, one learning rate and one seed, and `kronline report`.
+
+    Try:
+        kronline demo
+        kronline demo --steps 50000 --seed 1
     """
 
     steps: int | None = None  # of every method: equal data (default: as the preset has it)
     hidden: int | None = None  # units
     lanes: int | None = None  # streams at a time
-    seed: int = 0
+    seed: int = 0  # of weights, noise and data: the same seed gives the same runs
     out: Path | None = None  # a folder for the runs and the page (default: a new one in runs/)
     json: bool = False  # print one JSON object instead of tables
 

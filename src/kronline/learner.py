@@ -149,6 +149,7 @@ class Learner:
 
     def start(self, params: Params, key: Key[Array, ""], lanes: int = 1) -> State:
         """A fresh state around given parameters: lanes at zero, empty traces, a new optimiser."""
+        checks.alive("these parameters", params)
         if self.donate:  # what was given stays the caller's
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
         memory = self.estimator.init(self._model, params)
@@ -433,6 +434,7 @@ class Learner:
         self, params: Params, x: Any, y: Any, *, reset: Any = None, predictions: bool = False
     ) -> Out:
         """Losses (steps, lanes) from the zero state, without learning."""
+        checks.alive("these parameters", params)
         x, lead = checks.steps(x)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
         return self._evaluate(params, seg, predictions)
@@ -468,6 +470,7 @@ class Learner:
         the trace would be without it: 0 is exact, 1 is noise alone. For KF-TBPTT v is of all steps
         so far, and the sum is ‖G'‖². None for estimators without a formula.
         """
+        checks.alive("this state", state.s, state.params)
         lead = (state.s.shape[0],)
         x = checks.stream(self.cell, x, lead, self.dtype)
         reset = checks.flags("reset", reset, lead)
@@ -499,6 +502,7 @@ class Learner:
         self, state: State, x: Any, *, reset: Any = None, noise: Noise = None
     ) -> tuple[State, Float[Array, "lanes h"]]:
         """One step of every lane: states and traces move on; the cell's outputs are returned."""
+        checks.alive("this state", state.s, state.params)
         lead = (state.s.shape[0],)
         x = checks.stream(self.cell, x, lead, self.dtype)
         reset = checks.flags("reset", reset, lead)
@@ -523,6 +527,7 @@ class Learner:
 
     def pull(self, state: State, delta: Float[Array, "lanes h"]) -> Any:
         """The cell's gradient for a δ = dL/d(output) of one's own: `δ·G`, averaged over lanes."""
+        checks.alive("this state", state.s, state.params)
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
         return self._pull(state, jnp.asarray(delta, jnp.dtype(self.dtype)))
@@ -537,9 +542,13 @@ class Learner:
         lanes = (state.s, state.memory, delta)
         return self.cell.project(over_lanes(lane, self.layout)(state.params, lanes)[1])
 
-    @partial(jax.jit, static_argnums=0)
     def update(self, state: State, grads: Any) -> State:
         """Hand gradients to the optimiser: the cell's alone (as `pull` gives), or `Params`."""
+        checks.alive("this state", state.s, state.params)
+        return self._update(state, grads)
+
+    @partial(jax.jit, static_argnums=0)
+    def _update(self, state: State, grads: Any) -> State:
         if not isinstance(grads, Params):
             grads = jax.tree.map(jnp.zeros_like, state.params)._replace(cell=grads)
         return self._updated(state, grads)
@@ -557,6 +566,7 @@ class Learner:
         noise: Noise,
     ) -> Segment:
         """The data, all parts of it and the noise checked; leading axes ((steps,) lanes)."""
+        checks.alive("this state", state.s, state.params)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight, self.dtype)
         steps = lead[0] if len(lead) > 1 else 1
         lanes, k = state.s.shape[0], self.estimator.span

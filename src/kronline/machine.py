@@ -10,6 +10,11 @@ import jax
 
 from kronline import native
 
+CONTAINER = (  # where Linux says what a container may have
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
 
 def cores() -> int:
     """How many this process may use."""
@@ -56,8 +61,26 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
 
 
-def _memory_gb() -> float | None:
+def memory() -> int | None:
+    """Bytes that this process may have: the machine's, or fewer in a container. None: not known."""
+    limits = [_installed(), *map(_limit, CONTAINER)]
+    return min((n for n in limits if n is not None), default=None)
+
+
+def _limit(file: Path) -> int | None:
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        return int(file.read_text())
+    except (OSError, ValueError):  # not there, or "max"
+        return None
+
+
+def _installed() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def _memory_gb() -> float | None:
+    found = _installed()
+    return None if found is None else round(found / 2**30, 1)

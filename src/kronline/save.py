@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import optax
 
-from kronline import cells, disk, lanes, methods, online, readout, regularise, traces
+from kronline import cells, checks, disk, lanes, methods, online, readout, regularise, traces
 from kronline._version import __version__
 from kronline.learner import Learner, State
 
@@ -25,6 +25,7 @@ def save(path: str | Path, learner: Learner, state: State) -> None:
         learner: whose settings go into the header, as JSON.
         state: parameters, optimiser state, lanes, traces and key.
     """
+    checks.alive("this state", state.s, state.params)
     header = {
         "format": FORMAT,
         "version": __version__,

@@ -205,6 +205,9 @@ def measure(plan: list[Group], note: Note) -> dict[str, Any]:
     with running(note) as bench:
         for group in plan:
             bench.group(group)
+    if not bench.times:
+        reasons = sorted({s["reason"] for s in bench.skipped})
+        raise UsageError(f"nothing could be timed: {'; '.join(reasons)}")
     best = max(bench.rates, key=lambda name: median(bench.rates[name]))
     done = [row for group in plan if group.show for row in group.rows if row in bench.times]
     shown = list(dict.fromkeys(row for row in done if not bench.lost(row)))

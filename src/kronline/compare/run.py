@@ -37,8 +37,10 @@ def main(args: Any) -> int:
     out = args.out or folder.free(command.RUNS, f"compare-{args.KIND}")
     grid = sweep.members(args, out)
     built = {m.settings.estimator: m.settings.build() for m in _first_of_each(grid)}
+    for m in _first_of_each(grid):
+        command.fits(m.settings, built[m.settings.estimator])
     out.mkdir(parents=True, exist_ok=True)
-    print(f"kronline: {out}: {labels.plural(len(grid), 'run')}", file=sys.stderr)
+    command.begin(out, args, args.PRESETS, labels.plural(len(grid), "run"))
     with folder.locked(out), loop.stopping("the runs that are at work") as stop:
         disk.write(out / FILE, config.toml(args, args.PRESETS))
         steps = min(exp.steps for exp in built.values())

@@ -20,7 +20,7 @@ class Report:
     learning rates the best is shown, and all are listed. The page holds everything that it needs.
 
     Try:
-        kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-uoro-n64-seed0
+        kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-tbptt-5-n64-seed1
         kronline report runs --out report.html
         kronline report results/copy --beside results/published/copy.csv
     """
@@ -39,10 +39,10 @@ class Plot:
     text, the cosine of a variance run; several kinds become several panels.
 
     Try:
-        kronline plot runs/sweep --out copy.pdf
-        kronline plot runs/sweep --x seconds --width 3.3 --out copy.png
-        kronline plot runs/sweep --over regulariser --out regularisers.png
-        kronline plot runs/sweep --beside theirs.csv --out both.png
+        kronline plot runs/copy --out copy.pdf
+        kronline plot runs/copy --x seconds --width 3.3 --out copy.png
+        kronline plot results/regularisers --over regulariser --out regularisers.png
+        kronline plot runs/copy --beside theirs.csv --out both.png
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say

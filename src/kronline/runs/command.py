@@ -1,4 +1,4 @@
-"""`kronline train`, `resume` and `list`."""
+"""`kronline train` and `resume`."""
 
 import contextlib
 import json
@@ -6,17 +6,15 @@ import sys
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import tyro
-from rich.table import Table
 
 from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.progress import wide
-from kronline.runs import checkpoint, config, folder, longer, loop
+from kronline.runs import checkpoint, config, folder, longer, loop, memory
 from kronline.runs.settings import KINDS, Experiment, Train, named
 from kronline.tasks import copy
 
@@ -31,13 +29,19 @@ def train(args: Train) -> int:
         return 0
     _devices()
     exp = args.build()
+    fits(args, exp)
     path = args.out or folder.free(RUNS, named(args))
     about: dict[str, Any] = {"parameters": _parameters(exp), "steps": exp.steps}
     if exp.corpus is not None:
         about |= {"data": exp.corpus.about(), "symbols": "".join(exp.corpus.symbols)}
     folder.create(path, args.KIND, config.toml(args, args.KIND), about)
-    print(f"kronline: {path}", file=sys.stderr)
-    return _ended(path, loop.go(path, args, exp), args.json)
+    begin(path, args, args.KIND)
+    try:
+        end = loop.go(path, args, exp)
+    except memory.OutOfMemory:
+        folder.discard(path)
+        raise
+    return _ended(path, end, args.json)
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,11 @@ class Resume:
     run that would have had as many from the start.
 
     Try:
-        kronline resume runs/copy-kf_rtrl-n64-seed0
-        kronline resume runs/copy-kf_rtrl-n64-seed0 --steps 1000000
+        kronline resume runs/copy-kf-rtrl-n64-seed0
+        kronline resume runs/copy-kf-rtrl-n64-seed0 --steps 1000000
     """
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[Path]  # its folder, as `kronline list` shows it
     steps: int | None = None  # in all, from now on: more than it had
     data: str | None = None  # where the text lies now, if it was moved
     json: bool = False  # print one JSON object at the end
@@ -92,6 +96,7 @@ def resume(args: Resume) -> int:
         settings = longer.settings(run, settings, args.steps)
     _devices()
     exp = settings.build()
+    fits(settings, exp)
     _same(run, exp)
     if args.steps is not None:  # where the text lies now is not kept, here as elsewhere
         longer.write(run, replace(_settings(run, None), steps=args.steps), exp)
@@ -152,6 +157,19 @@ def _devices() -> None:
         jax.config.update("jax_num_cpu_devices", machine.cores())
 
 
+def begin(path: Path, settings: Any, kind: str, what: str = "") -> None:
+    """Say where a run lies, and how long it takes, as far as that is known before it starts."""
+    print(f"kronline: {path}{what and ': '}{what}", file=sys.stderr)
+    if told := config.told(settings, kind):
+        print(f"kronline: preset {settings.preset}: {told}", file=sys.stderr)
+
+
+def fits(settings: Train, exp: Experiment) -> None:
+    """Refuse a run that this machine has not the memory for."""
+    what = f"{settings.estimator} with {settings.hidden:,} units and {settings.lanes:,} lanes"
+    memory.check(lambda: exp.learner.init(jax.random.key(0), settings.lanes), what)
+
+
 def _parameters(exp: Experiment) -> int:
     shapes = jax.eval_shape(lambda: exp.learner.init(jax.random.key(0), 1).params)
     return sum(a.size for a in jax.tree.leaves(shapes))
@@ -193,64 +211,3 @@ def summary(run: folder.Run) -> dict[str, Any]:
     if run.kind == "text" and (valid := [m["valid"] for m in run.metrics if "valid" in m]):
         out["valid"] = min(valid)
     return out
-
-
-@dataclass(frozen=True)
-class List:
-    """Show the runs that there are, and how they stand.
-
-    Try:
-        kronline list
-        kronline list my/sweep --json
-    """
-
-    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look
-    json: bool = False  # print one JSON object instead of the table
-
-
-def list_(args: List) -> int:
-    """All runs below a folder."""
-    if not args.folder.is_dir():
-        if args.folder != RUNS:
-            raise UsageError(f"{args.folder} is not a folder")
-        runs = []
-    else:
-        runs = sorted(f.parent for f in args.folder.rglob(folder.CONFIG))
-    rows = [_row(path) for path in runs if folder.is_run(path)]
-    if args.json:
-        print(json.dumps({"runs": rows}))
-        return 0
-    if not rows:
-        print(f"no runs in {args.folder}; `kronline train copy --preset laptop` makes one")
-        return 0
-    table = Table()
-    for column in ("run", "kind", "cell", "estimator", "state"):
-        table.add_column(column, overflow="fold")
-    for column in ("done", *copy.NUMBERS, "valid", "test"):
-        table.add_column(column.replace("_", "_\n"), justify="right")
-    for row in rows:
-        cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
-        done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
-        numbers = (row.get(c) for c in (*copy.NUMBERS, "valid", "test"))
-        table.add_row(*map(str, cells), done, *("–" if v is None else f"{v:.4g}" for v in numbers))
-    wide().print(table)
-    return 0
-
-
-def _row(path: Path) -> dict[str, Any]:
-    try:
-        run = folder.read(path)
-    except UsageError as e:  # the others are shown all the same
-        return {"run": str(path), "state": "damaged", "message": str(e)}
-    methods = run.config.get("estimator") or ", ".join(run.config.get("estimators", []))
-    return {
-        "run": str(run.path),
-        "kind": run.kind,
-        "cell": f"{run.config.get('cell', '')} {run.config.get('hidden', '')}".strip(),
-        "estimator": methods,
-        "seed": run.config.get("seed"),
-        "state": run.state,
-        "step": run.status.get("step", 0),
-        "steps": run.status.get("steps"),
-        "started": run.about.get("started"),
-    } | summary(run)

@@ -21,6 +21,10 @@ C = TypeVar("C")
 PRESETS = resources.files("kronline") / "presets"
 NOT_KEPT = ("config", "out", "json", "print_config")  # about a command, not about its run
 NONE = "none"  # TOML has no null
+SIZES = (  # settings that say how long a run takes
+    *("cell", "hidden", "lanes", "steps", "epochs", "estimators", "experiment", "characters"),
+    *("networks", "draws", "avg_draws", "units", "units_networks", "units_draws", "train_steps"),
+)
 
 
 def given(argv: Sequence[str], name: str) -> str | None:
@@ -101,6 +105,17 @@ def of_preset(cls: type, kind: str, name: str) -> dict[str, tuple[Any, str]]:
     values = checked(cls, text, f"preset {name}")
     reasons = comments(text)
     return {key: (value, reasons.get(key, "")) for key, value in values.items()}
+
+
+def told(settings: Any, kind: str) -> str | None:
+    """What a preset says of itself, how long it takes for one; None if its sizes were changed."""
+    if not settings.preset:
+        return None
+    values = of_preset(type(settings), kind, settings.preset)
+    if any(getattr(settings, k) != v for k, (v, _) in values.items() if k in SIZES):
+        return None
+    text = (PRESETS / f"{kind}-{settings.preset}.toml").read_text(encoding="utf-8")
+    return text.splitlines()[0].removeprefix("#").strip()
 
 
 def presets(kind: str) -> list[str]:

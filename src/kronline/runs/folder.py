@@ -14,7 +14,7 @@ import os
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ try:
 except ImportError:  # not on Windows: no lock there
     fcntl = None  # type: ignore[assignment]
 
-CONFIG, ABOUT, STATUS = "config.toml", "about.json", "status.json"
+CONFIG, ABOUT, STATUS, LOCK = "config.toml", "about.json", "status.json", "lock"
 LOOKS = 10  # at a lock that is taken: `in_use` holds it too, for a moment
 METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", "checkpoints"
 
@@ -75,13 +75,29 @@ def create(path: Path, kind: str, config: str, about: dict[str, Any]) -> None:
         "machine": machine.describe(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    whole = False
     try:
         path.mkdir(parents=True, exist_ok=True)
         disk.write(path / ABOUT, json.dumps(common | about, indent=1) + "\n")
         disk.write(path / STATUS, json.dumps({"state": "stopped", "step": 0}) + "\n")
         disk.write(path / CONFIG, config)  # last: what has it is a run
+        whole = True
     except OSError as e:
         raise UsageError(f"the run's folder {path} could not be written: {e}") from e
+    finally:
+        if not whole:  # a full disk, or Ctrl-C
+            discard(path)
+
+
+def discard(path: Path) -> None:
+    """Take a run away that has not one checkpoint, and the folder, if there is nothing else."""
+    if any((path / CHECKPOINTS).glob("*")):
+        return
+    for name in (CONFIG, ABOUT, STATUS, METRICS, TIMING, LOCK):
+        (path / name).unlink(missing_ok=True)
+    for made in (path / CHECKPOINTS, path):
+        with suppress(OSError):
+            made.rmdir()
 
 
 def is_run(path: Path) -> bool:
@@ -145,7 +161,7 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         UsageError: if another process works on the run.
     """
-    with (path / "lock").open("a+") as f:
+    with (path / LOCK).open("a+") as f:
         for again in range(LOOKS, -1, -1):
             if _flock(f, shared=False):
                 break
@@ -164,9 +180,9 @@ def locked(path: Path) -> Iterator[None]:
 
 def in_use(path: Path) -> bool:
     """Whether a process works on the run now."""
-    if not (path / "lock").exists():
+    if not (path / LOCK).exists():
         return False
-    with (path / "lock").open("r") as f:
+    with (path / LOCK).open("r") as f:
         return not _flock(f, shared=True)
 
 

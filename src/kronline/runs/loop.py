@@ -4,6 +4,7 @@ Whatever is measured depends on the seed alone. A run that was stopped or killed
 newest checkpoint and ends bit for bit like one that was not.
 """
 
+import math
 import os
 import signal
 import time
@@ -19,8 +20,8 @@ import numpy as np
 
 from kronline import train
 from kronline.errors import UsageError
-from kronline.progress import Tracker
-from kronline.runs import checkpoint, folder
+from kronline.progress import Tracker, span
+from kronline.runs import checkpoint, folder, memory
 from kronline.runs.checkpoint import Best, Point, Saved
 from kronline.runs.settings import Experiment, Train
 from kronline.runs.tensorboard import Board
@@ -29,6 +30,8 @@ from kronline.tasks.text import Text, bits_per_character, pieces
 from kronline.train import Training
 
 BEYOND = 8  # lengths above T that are tried at the end of a copy run
+ABSURD = 100  # times the loss of guessing: above that a run has diverged, though it is finite
+LONG = 600  # seconds, above which a run says how long it will take
 POLL = 0.02  # seconds between looks at a running chunk, so that signals are seen at once
 
 
@@ -97,6 +100,10 @@ def go(path: Path, config: Train, exp: Experiment, *, quiet: bool = False) -> En
                 f"{path}: a file could not be written: {e}. Nothing up to the last checkpoint is "
                 f"lost; make room, or the folder writable, then: kronline resume {path}"
             ) from e
+        except (MemoryError, jax.errors.JaxRuntimeError) as e:
+            if not memory.ran_out(e):
+                raise
+            raise memory.OutOfMemory(f"{path}: {memory.message(e)}") from e
 
 
 def chunk(config: Train, exp: Experiment) -> int:
@@ -111,6 +118,8 @@ class _Session:
     def __init__(self, path: Path, config: Train, exp: Experiment):
         self.path, self.config, self.exp = path, config, exp
         self.chunk = chunk(config, exp)
+        assert exp.learner.readout is not None
+        self.guess = math.log2(exp.learner.readout.outputs)  # bits, all symbols equally likely
         self.measure = _Text(config, exp) if isinstance(exp.task, Text) else _Copy(exp)
         point = checkpoint.newest(path, checkpoint.shapes(self._begin, self.measure.keeps_best))
         if point is None:
@@ -142,15 +151,22 @@ class _Session:
         name = self.path.name
         with Tracker({name: total}, {name: self.step}, quiet=quiet) as tracker:
             programs: dict[int, Callable[..., Any]] = {}
+            said = False
             while self.step < total and not stop.signal:
                 n = min(self.chunk, total - self.step)
                 if n not in programs:
                     tracker.update(name, 0, "compiling", now=True)
                     programs[n] = self._compiled(n)
+                    if stop.signal:  # it came meanwhile
+                        break
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
                     return seconds
-                note = f"{n / max(seconds, 1e-9):,.0f} steps/s, {self.measure.note}"
+                rate = n / max(seconds, 1e-9)
+                if not said and (total - self.step) / rate > LONG:
+                    tracker.say(self._length((total - self.step) / rate, n))
+                said = True
+                note = f"{rate:,.0f} steps/s, {self.measure.note}"
                 note += "".join(f", {name} {value:.2g}" for name, value in self.noise.items())
                 tracker.update(name, n, note)
                 due = self.step // self.config.save_every > self.saved // self.config.save_every
@@ -165,6 +181,12 @@ class _Session:
         self._measured(self.measure.last(self.training, self.step))
         self._status("finished")
         return End("finished", self.step, f"finished, {self.step:,} steps")
+
+    def _length(self, seconds: float, n: int) -> str:
+        return (
+            f"this takes about {span(seconds)}, by its first {n:,} steps; Ctrl-C stops it, "
+            f"`kronline resume {self.path}` goes on"
+        )
 
     def _compiled(self, n: int) -> Callable[..., Any]:
         exp = self.exp
@@ -182,7 +204,8 @@ class _Session:
             time.sleep(POLL if time.perf_counter() - begin > 0.2 else 0.001)
         seconds = time.perf_counter() - begin
         bits, norm = np.asarray(seen.bits), np.asarray(seen.norm)
-        if problem := _problem(bits, norm, self.step):
+        problem = _problem(bits, norm, self.step) or _absurd(bits, self.guess, self.step)
+        if problem:
             return self._diverged(problem)
         self.training, self.step = training, self.step + n
         line = {"step": self.step, "bits": _short(bits.mean()), "gradient": _short(norm.mean())}
@@ -236,6 +259,17 @@ def _problem(bits: np.ndarray, norm: np.ndarray, before: int) -> str | None:
             f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
         )
     return None
+
+
+def _absurd(bits: np.ndarray, guess: float, before: int) -> str | None:
+    """A mean loss that is a number, but not one of a network that learns."""
+    mean = float(bits.mean())
+    if mean <= ABSURD * guess:
+        return None
+    return (
+        f"steps {before + 1:,} to {before + len(bits):,}: the mean loss is {mean:,.0f} bits/char, "
+        f"more than {ABSURD} times that of guessing ({guess:.1f})"
+    )
 
 
 def noise_of(seen: train.Stretch) -> dict[str, float]:

@@ -32,8 +32,8 @@ class Publish:
     what it is.
 
     Try:
-        kronline publish runs/sweep --out results/copy
-        kronline report results/copy
+        kronline publish runs/copy --out results/mine
+        kronline report results/mine
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # runs, or folders that hold some, a sweep say

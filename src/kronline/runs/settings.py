@@ -44,18 +44,16 @@ class Train(abc.ABC):
     rate: float = 10**-3  # learning rate
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the rate, down to zero
     clip: float | None = None  # the gradient's norm is clipped to this
-    regulariser: str | None = (
-        None  # row_norm(1), spectral(1), activation(0.01), noise(0.1); several with +
-    )
+    # row_norm(1), spectral(1), activation(0.01), noise(0.1); several with + between them
+    regulariser: str | None = None
     lanes: int = 16  # streams that are learnt from at once
     update_every: int | None = None  # steps between updates (default: as the estimator gives them)
-    seed: int = 0
+    seed: int = 0  # of weights, noise and data: the same seed gives the same run
     log_every: int = 1000  # steps between lines of metrics; a stop signal waits for the next one
     save_every: int = 10_000  # steps between checkpoints
     keep: int = 2  # how many checkpoints are kept
-    tensorboard: bool = (
-        False  # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
-    )
+    # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
+    tensorboard: bool = False
     monitor: bool = False  # measure how noisy gradients are, too: snr and noise in the metrics
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end
@@ -124,7 +122,7 @@ class CopyRun(Train):
         kronline train copy --config my.toml --cell LSTM --rate 0.001
     """
 
-    steps: int = 100_000
+    steps: int = 100_000  # characters that each lane reads
     delay: Literal["short", "paper"] = "short"  # lag T + 1, or 2(T + 1) as in the paper's figure
     threshold: float = 0.15  # bits/char below which T grows
     spread: int = 5  # lengths are drawn from T - spread to T; shorter ones are forgotten
@@ -171,11 +169,10 @@ class TextRun(Train):
         kronline train text --data ptb --estimator "tbptt(25)" --preset paper
     """
 
-    data: str | None = (
-        None  # a folder, three files a,b,c, one file, or ptb (default: Python's help)
-    )
+    # a folder, three files a,b,c, one file, or ptb; none: the topics of Python's own help
+    data: str | None = None
     epochs: float = 3.0  # how often the training text is read
-    steps: int | None = None  # instead of epochs
+    steps: int | None = None  # characters that each lane reads, instead of epochs
     reset: float = 0.01  # probability, a step and lane, that state and trace start anew
     valid_every: int = 10_000  # steps between validations
 

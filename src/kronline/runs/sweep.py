@@ -59,6 +59,7 @@ class CopySweep(_Grid, CopyRun):
         kronline sweep copy --preset laptop --vary hidden=32,64 --steps 50000
     """
 
+    # methods that are compared, by name, as --estimator of `kronline train` takes them
     estimators: tuple[str, ...] = ("kf_rtrl", "uoro", "tbptt(25)")
 
 
@@ -74,6 +75,7 @@ class TextSweep(_Grid, TextRun):
         kronline sweep text --data ptb --preset paper --estimators kf_rtrl "tbptt(25)" --seeds 0
     """
 
+    # methods that are compared, by name, as --estimator of `kronline train` takes them
     estimators: tuple[str, ...] = ("kf_rtrl", "uoro", "tbptt(5)", "tbptt(25)")
 
 
@@ -95,9 +97,10 @@ def carry_out(args: Any) -> tuple[int, dict[str, Any] | None]:
     """Train all members; the exit code, and the result unless it was stopped."""
     out = args.out or folder.free(command.RUNS, f"sweep-{args.KIND}")
     todo = members(args, out)
-    todo[0].settings.build()  # what cannot work is said here, once, and not by every process
+    # what cannot work is said here, once, and not by every process
+    command.fits(todo[0].settings, todo[0].settings.build())
     out.mkdir(parents=True, exist_ok=True)
-    print(f"kronline: {out}: {labels.plural(len(todo), 'run')}", file=sys.stderr)
+    command.begin(out, args, args.KIND, labels.plural(len(todo), "run"))
     with folder.locked(out), loop.stopping("the runs that are at work") as stop:
         disk.write(out / "sweep.toml", config.toml(args, args.KIND))
         failed = workers.run(todo, args.workers, stop)

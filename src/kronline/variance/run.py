@@ -9,9 +9,11 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 
@@ -19,7 +21,7 @@ from kronline import machine
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.progress import Tracker, wide
-from kronline.runs import command, config, folder
+from kronline.runs import command, config, folder, memory
 from kronline.runs.loop import Stop, stopping
 from kronline.variance import plan as plans
 from kronline.variance import steady
@@ -41,10 +43,12 @@ def main(args: Variance) -> int:
         return retime(args.retime, as_json=args.json)
     plan = plans.make(args)
     args = plan.settings
+    for (name, n), learner in plan.learners.items():
+        memory.check(partial(learner.init, jax.random.key(0)), f"{name} with {n:,} units")
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
     path = args.out or folder.free(command.RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
     folder.create(path, args.KIND, config.toml(args, args.KIND), plan.about())
-    print(f"kronline: {path}", file=sys.stderr)
+    command.begin(path, args, args.KIND)
     return _go(path, plan, args.json)
 
 

@@ -1,0 +1,114 @@
+"""`kronline list`: the runs that there are."""
+
+import json
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from kronline.errors import UsageError
+from kronline.progress import wide
+from kronline.runs import folder
+from kronline.runs.command import RUNS, summary
+from kronline.tasks import copy
+
+WORDS = ("kind", "cell", "estimator", "state")
+NUMBERS = (*copy.NUMBERS, "valid", "test")
+TABLE = 100  # columns of a terminal, below which each run has lines of its own
+
+
+@dataclass(frozen=True)
+class List:
+    """Show the runs that there are, and how they stand.
+
+    Try:
+        kronline list
+        kronline list runs/copy --json
+        kronline list runs results
+    """
+
+    folders: tyro.conf.Positional[tuple[Path, ...]] = (RUNS,)  # where to look: one or several
+    json: bool = False  # print one JSON object instead of the table
+
+
+def main(args: List) -> int:
+    """All runs below some folders."""
+    paths: dict[Path, Path] = {}
+    for given in args.folders:
+        for path in _runs(given):
+            paths.setdefault(path.resolve(), path)
+    rows = [_row(path) for path in paths.values()]
+    if args.json:
+        print(json.dumps({"runs": rows}))
+        return 0
+    if not rows:
+        where = ", ".join(map(str, args.folders))
+        print(f"no runs in {where}; `kronline train copy --preset laptop` makes one")
+        return 0
+    console = wide()
+    if console.width < TABLE:
+        print("\n".join(blocks(rows, console.width)))
+    else:
+        console.print(table(rows))
+    return 0
+
+
+def _runs(given: Path) -> Iterable[Path]:
+    if not given.is_dir():
+        if given == RUNS:  # none was made yet
+            return []
+        raise UsageError(f"{given} is not a folder")
+    return (p for p in sorted(f.parent for f in given.rglob(folder.CONFIG)) if folder.is_run(p))
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """A line for each run."""
+    made = Table()
+    for column in ("run", *WORDS):
+        made.add_column(column, overflow="fold")
+    for column in ("done", *NUMBERS):
+        made.add_column(column.replace("_", "_\n"), justify="right")
+    for row in rows:
+        words = (str(row.get(c, "")) for c in ("run", *WORDS))
+        numbers = (row.get(c) for c in NUMBERS)
+        made.add_row(*words, _done(row), *("–" if v is None else f"{v:.4g}" for v in numbers))
+    return made
+
+
+def blocks(rows: list[dict[str, Any]], columns: int) -> Iterable[str]:
+    """For narrow terminals: a run's name, and below it what there is to say of it."""
+    for row in rows:
+        yield row["run"]
+        words = [str(row[c]) for c in WORDS if row.get(c)] + [_done(row)]
+        numbers = [f"{c} {row[c]:.4g}" for c in NUMBERS if row.get(c) is not None]
+        # lines end between these, not within one
+        said = ", ".join(word.replace(" ", "\0") for word in [*words, *numbers] if word)
+        for line in textwrap.wrap(said, columns - 2, break_on_hyphens=False):
+            yield f"  {line}".replace("\0", " ")
+
+
+def _done(row: dict[str, Any]) -> str:
+    return f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
+
+
+def _row(path: Path) -> dict[str, Any]:
+    try:
+        run = folder.read(path)
+    except UsageError as e:  # the others are shown all the same
+        return {"run": str(path), "state": "damaged", "message": str(e)}
+    methods = run.config.get("estimator") or ", ".join(run.config.get("estimators", []))
+    return {
+        "run": str(run.path),
+        "kind": run.kind,
+        "cell": f"{run.config.get('cell', '')} {run.config.get('hidden', '')}".strip(),
+        "estimator": methods,
+        "seed": run.config.get("seed"),
+        "state": run.state,
+        "step": run.status.get("step", 0),
+        "steps": run.status.get("steps"),
+        "started": run.about.get("started"),
+    } | summary(run)
