@@ -14,7 +14,8 @@ import pytest
 import kronline as kl
 from kronline import spec
 from kronline.lab import cli
-from kronline.lab.cli import demo, main
+from kronline.lab.cli import demo
+from kronline.lab.start import main
 
 PNG = b"\x89PNG"
 
@@ -150,7 +151,7 @@ def test_errors_point_to_the_commands_own_help(words, capsys):
 
 def test_the_help_names_version_and_completion(tmp_path):
     text = shown("--help")
-    assert "`kronline --version`" in text
+    assert "--version" in text
     assert "`kronline --tyro-print-completion bash`" in text
     script = tmp_path / "kronline"
     script.write_text(shown("--tyro-print-completion", "bash"))
