@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kronline.errors import UsageError
-from kronline.lab import bench, cli, start, variance
+from kronline.lab import about, bench, cli, variance
 from kronline.lab.bench.run import planned
 from kronline.lab.cli import demo, info, listing, train, verify
 from kronline.lab.report import command as report
@@ -79,7 +79,7 @@ def helps():
     docs = [cls.__doc__ for cls in [*kinds, *(cls for cls, _ in cli.PLAIN.values())]]
     without = [doc for doc in docs if not tried(doc).strip()]
     assert not without
-    return "\n".join([*map(tried, docs), page(start.ABOUT)])
+    return "\n".join([*map(tried, docs), page(about.ABOUT)])
 
 
 def examples():

@@ -13,7 +13,7 @@ import jax
 import tyro
 
 from kronline.errors import UsageError
-from kronline.lab import bench, start, variance
+from kronline.lab import about, bench, variance
 from kronline.lab.cli import compare, demo, info, listing, sweep, train, verify
 from kronline.lab.compare import compare_of
 from kronline.lab.report import command as report
@@ -80,7 +80,7 @@ def parse(argv: Sequence[str]) -> Any:
         _commands(argv),
         prog="kronline",
         args=argv,
-        description=start.ABOUT,
+        description=about.ABOUT,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
     )
     return getattr(args, "task", args)
@@ -110,8 +110,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"kronline: {memory.message(e)}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
-        print(start.INTERRUPTED, file=sys.stderr)
-        code = start.CODE
+        print(about.INTERRUPTED, file=sys.stderr)
+        code = about.CODE
     sys.exit(code)
 
 
