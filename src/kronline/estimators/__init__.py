@@ -1,5 +1,6 @@
 """Estimators: a trace and a window, and those that are something else; the named methods."""
 
+from kronline.estimators import methods
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
 from kronline.estimators.dni import DNI
 from kronline.estimators.online import Online
@@ -20,4 +21,5 @@ __all__ = [
     "Seen",
     "Segment",
     "exact_segment",
+    "methods",
 ]

@@ -4,7 +4,7 @@ A cell's `linearise` gives a `Lin`; traces multiply with its parts and never see
 """
 
 from kronline.linearised.blocks import BlockH
-from kronline.linearised.gradients import Grads, Outer, Weighted, outer
+from kronline.linearised.gradients import Grads, Outer, Weighted, outer, written_out
 from kronline.linearised.lowrank import LowRankH
 from kronline.linearised.sensitivity import DenseM, Sensitivity, UnitM, Vector
 from kronline.linearised.statejac import DenseH, StateJac
@@ -33,4 +33,5 @@ __all__ = [
     "WeightJac",
     "Weighted",
     "outer",
+    "written_out",
 ]

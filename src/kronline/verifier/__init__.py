@@ -1,6 +1,6 @@
-"""Proofs by enumeration that a cell and an estimator do what they claim."""
+"""Proofs by enumeration, and what they say: `verify(cell, estimator)`."""
 
-from kronline.verifier.report import Check, Report
-from kronline.verifier.suite import CELLS, library, verify
+from kronline.verifier.report import AtLeast, Check, Report
+from kronline.verifier.suite import CELLS, jobs_for, library, run, verify
 
-__all__ = ["CELLS", "Check", "Report", "library", "verify"]
+__all__ = ["CELLS", "AtLeast", "Check", "Report", "jobs_for", "library", "run", "verify"]

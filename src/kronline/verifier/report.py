@@ -4,9 +4,6 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 
-from rich.markup import escape
-from rich.table import Table
-
 
 @dataclass(frozen=True)
 class Check:
@@ -68,23 +65,3 @@ class Report:
         """One object: `ok`, and `checks`."""
         checks = [{**asdict(c), "value": _number(c.value), "ok": c.ok} for c in self.checks]
         return json.dumps({"ok": self.ok, "checks": checks}, indent=1, allow_nan=False)
-
-    def table(self) -> Table:
-        """For people."""
-        table = Table(title="kronline verify")
-        for column in ("check", "cell", "estimator"):
-            table.add_column(column)
-        for column in ("value", "limit"):
-            table.add_column(column, justify="right")
-        table.add_column("verdict")
-        for c in self.checks:
-            verdict = "[green]holds[/]" if c.ok else "[bold red]FAILS[/]"
-            table.add_row(
-                escape(c.name),
-                escape(c.cell),
-                escape(c.estimator),
-                f"{c.value:.2g}",
-                c.bound,
-                verdict,
-            )
-        return table

@@ -304,7 +304,7 @@ def test_curves_of_others_end_where_ours_do():
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("", "needs the columns label, run, step, and one of T, valid, got nothing"),
+        ("", "needs the columns label, run, step, and one of T, valid.*, got nothing"),
         ("step,T\n1,2\n", "got step, T"),
         ("label,run,step,T,valid\na,0,1,2,3\n", "one of T, valid"),
         ("label,run,step,T\n", "has no measurement"),

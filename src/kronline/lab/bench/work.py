@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kronline import cells, spec
+from kronline import cells, kf_rtrl, rtrl, spec, tbptt, uoro
 from kronline.errors import UsageError
-from kronline.estimators.base import Estimator
-from kronline.estimators.methods import kf_rtrl, rtrl, tbptt, uoro
+from kronline.estimators import Estimator
 from kronline.lab.bench import baseline
 from kronline.lab.machine import cores
 from kronline.lanes import Vmap, best

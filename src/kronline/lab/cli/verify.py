@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import jax
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from kronline import native, spec
 from kronline.errors import UsageError
 from kronline.lab.machine import cores
 from kronline.lab.progress import Tracker
-from kronline.verifier.suite import jobs_for, library, run
+from kronline.verifier import Report, jobs_for, library, run
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,24 @@ def verify(args: Verify) -> int:
         print(report.json())
     else:
         console = Console()
-        console.print(report.table())
+        console.print(_table(report))
         n, bad = len(report.checks), len(report.failed())
         console.print(f"{n - bad} of {n} checks hold." + (" [red]Not verified.[/]" if bad else ""))
         path = native.status()
         kind = "the native kernel" if path.active else "pure JAX"
         console.print(f"KF-RTRL ran on {kind} ({path.reason}).", soft_wrap=True, markup=False)
     return 0 if report.ok else 1
+
+
+def _table(report: Report) -> Table:
+    table = Table(title="kronline verify")
+    for column in ("check", "cell", "estimator"):
+        table.add_column(column)
+    for column in ("value", "limit"):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for c in report.checks:
+        verdict = "[green]holds[/]" if c.ok else "[bold red]FAILS[/]"
+        words = map(escape, (c.name, c.cell, c.estimator))
+        table.add_row(*words, f"{c.value:.2g}", c.bound, verdict)
+    return table

@@ -8,6 +8,7 @@ from kronline.lab.tasks.base import Task
 HOMES = (
     ("copy", "CopyTask"),
     ("text", "TextTask"),
+    ("series", "SeriesTask"),
 )
 
 TASKS: dict[str, type[Task]] = {

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from kronline.cells import LinearCell
 from kronline.estimators import Model, Params, Segment, exact_segment
 from kronline.lab.variance.stream import Stream, stream
-from kronline.linearised.gradients import written_out
+from kronline.linearised import written_out
 
 BYTES = 1 << 30  # about what the passes back may take at once
 

@@ -210,7 +210,7 @@ def _read(data: Stream, at: Array, steps: int, lanes: int) -> Stream:
 
     def every(a: Array) -> Array:
         piece = jax.lax.dynamic_slice_in_dim(a, at, steps)
-        return jnp.broadcast_to(piece[:, None], (steps, lanes))
+        return jnp.broadcast_to(piece[:, None], (steps, lanes, *piece.shape[1:]))
 
     return Stream(*map(every, data))
 
