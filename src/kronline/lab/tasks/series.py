@@ -203,7 +203,7 @@ class SeriesTask(Task):
     steps: int = 15_000  # one value each
     reset_every: int = 200  # steps after which state and trace start anew
     weights: Literal["uniform", "cell"] = "uniform"  # at first: within 1/sqrt(n), or as the cell's
-    cell: str = "Tanh"  # Tanh, RHN, LSTM, GRU, ..., or file.py:NAME
+    cell: str = "Tanh"  # Tanh, RHN, LSTM, Stack(RHN, LSTM), ..., or file.py:NAME
     hidden: int = 64  # units
     lanes: int = 8  # series that are learnt from at once, each from an initial condition of its own
     log_every: int = 250  # steps between lines of metrics; a stop signal waits for the next one

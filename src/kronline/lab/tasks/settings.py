@@ -19,7 +19,7 @@ class Settings:
     preset: str = ""  # a whole configuration, laptop for instance; what else is given overrides it
     config: Path | None = None  # a TOML file; overrides the preset, and flags override it
     out: Path | None = None  # the run's folder (default: a new one in runs/)
-    cell: str = "RHN"  # RHN, Tanh, LSTM, GRU, DeepRHN(depth=2), ..., or file.py:NAME
+    cell: str = "RHN"  # RHN, LSTM, Stack(RHN, LSTM), Embedded(LSTM, 16), ..., or file.py:NAME
     hidden: int = 128  # units
     estimator: str = "kf_rtrl"  # kf_rtrl, uoro(copies=4), tbptt(25), ..., or file.py:NAME
     optimiser: str = "adam"  # adam, adamw, sgd(momentum=0.9), rmsprop, radam

@@ -45,7 +45,7 @@ class Variance:
     experiment: Literal["both", "time", "units", "table"] = "both"
     # what is measured, by name; n stands for the number of units
     estimators: tuple[str, ...] = ("kf_rtrl", "uoro", "uoro(copies=n)")
-    cell: str = "RHN"  # RHN, Tanh, LSTM, GRU, DeepRHN(depth=2), ..., or file.py:NAME
+    cell: str = "RHN"  # RHN, LSTM, Stack(RHN, LSTM), Embedded(LSTM, 16), ..., or file.py:NAME
     data: str | None = None  # as for `kronline train text`; none: the text that Python brings along
     run: Path | None = None  # a text run, whose trained network and text are used; not for "units"
     hidden: int = 64  # time: units
