@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from kronline.lab.cli import main
 from kronline.lab.runs import folder
+from kronline.lab.start import main
 
 LANES = 13  # divides by no usual number of cores, so that lanes are never split over devices
 SMALL = ["--hidden", "8", "--lanes", str(LANES), "--log-every", "20", "--save-every", "20"]

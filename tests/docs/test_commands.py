@@ -38,6 +38,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 RECORD = """set -eu
 PATH=
+HOME=$PWD
 write() { { printf '%s\\x1f' "$@"; printf '\\x1e'; } >> recorded; }
 kronline() { write kronline "$@"; }
 python() { write python "$@"; }
@@ -111,6 +112,7 @@ def place(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "results", tmp_path / "results")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / ".local/share/bash-completion/completions").mkdir(parents=True)
     (tmp_path / "book.txt").write_text((ROOT / "README.md").read_text())
     (tmp_path / "my.toml").write_text("hidden = 8\n")
     (tmp_path / "theirs.csv").write_text("label,run,step,T\ntheirs,0,20,3\ntheirs,0,40,4\n")
@@ -135,11 +137,14 @@ class Reader:
         kind = "text" if words[0] in ("variance", "sample") else "copy"
         if "RUN" in words and kind not in self.runs:
             self.tries(["train", kind, "--preset", "laptop"])
+        if words[0].startswith("--"):
+            assert not _code(*words)
+            return None
         given = {"RUN": str(self.runs.get(kind)), "N": "80", "FOLDER": "runs/folder"}
         words = [given.get(w, w) for w in words]
         if _mentioned(words):
             assert _code(*words, "--help") == 0
-            return
+            return None
         args = _parsed(words)
         for word, before in zip(words, ["", *words], strict=False):
             if word.startswith("runs/") and before != "--out":

@@ -36,11 +36,8 @@ EVERY = {
         kl.kf_rtrl(),
         kl.kf_rtrl(1),
         kl.kf_rtrl(4),
-        kl.kf_rtrl(copies=2),
-        kl.kf_rtrl(1, copies=2),
         kl.kf_rtrl(4, copies=2),
         kl.kf_tbptt(1, pairs=2),
-        kl.kf_tbptt(4, pairs=3),
         kl.kf_tbptt(4, pairs=3, tail="auto"),
         kl.ok(2),
         kl.ok(2, 1),
@@ -65,21 +62,26 @@ EVERY = {
         kl.uoro(),
         kl.uoro(window=1),
         kl.uoro(window=4),
-        kl.uoro(2),
         kl.uoro(2, window=4),
     ],
     LAYERS: [kl.snap(1, 1), kl.snap(1, 4)],
-    LINEAR: [kl.kf_rtrl(4), kl.kf_tbptt(4, pairs=3), kl.ok(2, 1)],
+    LINEAR: [kl.kf_tbptt(4, pairs=3), kl.ok(2, 1)],
     ANY: [kl.rtrl(4), kl.uoro(window=4), kl.tbptt(4), kl.rolling_tbptt(6, every=4)],
 }
-CASES = [(cell, estimator) for cell, some in EVERY.items() for estimator in some]
-ALL = pytest.mark.parametrize(
-    ("cell", "estimator"), CASES, ids=lambda a: getattr(a, "name", type(a).__name__)
-)
+# the kernel takes the products of these, for unit-wise cells: for all others there is one path
+KERNEL = ("kf_rtrl", "kf_tbptt", "ok")
+CASES = [
+    (cell, estimator, use)
+    for cell, some in EVERY.items()
+    for estimator in some
+    for use in (True, False)
+    if use or (cell is UNITS and estimator.name.startswith(KERNEL))
+]
+NAMES = [f"{type(c).__name__}-{e.name}-{'native' if use else 'pure'}" for c, e, use in CASES]
 
 
 def test_no_estimator_is_left_out():
-    tried = {estimator.name.split("(")[0] for _, estimator in CASES}
+    tried = {estimator.name.split("(")[0] for _, estimator, _ in CASES}
     assert tried == set(methods.__all__)
 
 
@@ -87,7 +89,10 @@ def lane_0(state, value):
     """State and memory of the first lane hold nothing but `value`; what is set by users stays."""
 
     def put(a):
-        return a.at[0].set(value) if jnp.issubdtype(a.dtype, jnp.floating) else a
+        a = np.array(a)  # in numpy: nothing to compile
+        if np.issubdtype(a.dtype, np.floating):
+            a[0] = value
+        return a
 
     s, memory = jax.tree.map(put, (state.s, state.memory))
     if isinstance(memory, Carried):
@@ -96,9 +101,11 @@ def lane_0(state, value):
 
 
 def fresh_lane_0(state, fresh):
-    s, memory = jax.tree.map(
-        lambda a, b: a.at[0].set(b[0]), (state.s, state.memory), (fresh.s, fresh.memory)
-    )
+    def put(a, b):
+        return np.concatenate([b[:1], a[1:]])
+
+    state_and_memory = [jax.tree.map(np.asarray, (of.s, of.memory)) for of in (state, fresh)]
+    s, memory = jax.tree.map(put, *state_and_memory)
     return state._replace(s=s, memory=memory)
 
 
@@ -121,8 +128,7 @@ def same(a, b):
     jax.tree.map(leaf, a, b)
 
 
-@PATHS
-@ALL
+@pytest.mark.parametrize(("cell", "estimator", "use"), CASES, ids=NAMES)
 def test_a_reset_clears_whatever_is_there(cell, estimator, use):
     learner = kl.Learner(cell, kl.softmax(SYMBOLS), estimator, optax.sgd(0.1))
     x, y, reset, weight = data()
@@ -134,6 +140,10 @@ def test_a_reset_clears_whatever_is_there(cell, estimator, use):
     first[0, 0] = inside[AT, 0] = True
     waits[:AT, 0] = 0
     span = estimator.span or STEPS
+
+    def same_from(segment, a, b):
+        same(*(jax.tree.map(lambda g: np.asarray(g)[segment:], part) for part in (a, b)))
+
     with native.use(use):
         fresh = start(learner)
         used, _ = gradients(fresh, reset, weight)
@@ -145,33 +155,26 @@ def test_a_reset_clears_whatever_is_there(cell, estimator, use):
             # steps before the reset that no loss weighs: their segment has a gradient, too
             state, grads = gradients(poisoned, inside, waits)
             same(state, wanted[1][0])
-            tell = AT // span  # segments that end before the reset are lost
-            same(*(jax.tree.map(lambda a, tell=tell: a[tell:], g) for g in (grads, wanted[1][1])))
+            same_from(AT // span, grads, wanted[1][1])  # segments that end before it are lost
             # losses before the reset: the state and the memory after it are those of a fresh lane
             state, grads = gradients(poisoned, inside, weight)
             same((state.s, state.memory), (wanted[1][0].s, wanted[1][0].memory))
-            tell = -(-AT // span)
-            same(*(jax.tree.map(lambda a, tell=tell: a[tell:], g) for g in (grads, wanted[1][1])))
+            same_from(-(-AT // span), grads, wanted[1][1])
 
 
-OWN_LOSS = [
-    *(kl.kf_rtrl(), kl.ok(2), kl.uoro(2), kl.rtrl(), kl.reverse_kf(), kl.snap()),
-    *(kl.kf_rtrl(window=1), kl.ok(2, window=1), kl.rtrl(window=1), kl.rolling_tbptt(3)),
-]
+OWN_LOSS = [kl.ok(2), kl.uoro(2), kl.reverse_kf(), kl.kf_rtrl(window=1), kl.rolling_tbptt(3)]
 
 
-@PATHS
 @pytest.mark.parametrize("estimator", OWN_LOSS, ids=lambda a: a.name)
-def test_with_a_loss_of_ones_own(estimator, use):
+def test_with_a_loss_of_ones_own(estimator):
     learner = kl.Learner(UNITS, None, estimator, optax.sgd(0.1))
     x, reset, delta = np.array([0, 1]), np.array([True, False]), np.ones((LANES, UNITS.outputs))
-    with native.use(use):
-        fresh = start(learner, example=x)
-        wanted, h = learner.advance(fresh, x, reset=reset)
-        for value in POISON:
-            state, got = learner.advance(lane_0(fresh, value), x, reset=reset)
-            same((state, got), (wanted, h))
-            same(learner.pull(state, delta), learner.pull(wanted, delta))
+    fresh = start(learner, example=x)
+    wanted, h = learner.advance(fresh, x, reset=reset)
+    for value in POISON:
+        state, got = learner.advance(lane_0(fresh, value), x, reset=reset)
+        same((state, got), (wanted, h))
+        same(learner.pull(state, delta), learner.pull(wanted, delta))
 
 
 SHARES = [kl.kf_rtrl(), kl.ok(2), kl.uoro(), kl.reverse_kf(), kl.kf_tbptt(4, pairs=3)]
@@ -204,9 +207,19 @@ def test_steps_that_wait_in_a_buffer(at):
 
 LARGE = [
     (kl.ok(2), kl.rtrl()),
-    (kl.ok(2, 1), kl.rtrl(1)),
     (kl.kf_tbptt(4, pairs=3), kl.rtrl(4)),
 ]
+
+
+def of_large_weights(estimator):
+    cell, rng = kl.Tanh(5, INPUTS), np.random.default_rng(0)
+    learner = kl.Learner(cell, kl.linear(2), estimator, optax.sgd(0.1))
+    W = np.zeros((cell.hidden + INPUTS + 1, 1, cell.hidden), np.float32)
+    W[: cell.hidden] = rng.normal(0, 1e3, (cell.hidden, 1, cell.hidden))
+    state = start(learner)
+    state = state._replace(params=state.params._replace(cell={"W": jnp.asarray(W)}))
+    x, y = np.zeros((12, LANES, INPUTS), np.float32), rng.normal(size=(12, LANES, 2))
+    return learner.gradients(state, x, y)
 
 
 @PATHS
@@ -217,19 +230,9 @@ def test_large_weights(estimator, exact, use):
     Without inputs the state stays zero, so that ĥ is the same at every step and G is one product:
     there is no noise, and the gradient is RTRL's.
     """
-    cell, y = kl.Tanh(5, INPUTS), np.random.default_rng(0).normal(size=(12, LANES, 2))
-
-    def gradients(estimator):
-        learner = kl.Learner(cell, kl.linear(2), estimator, optax.sgd(0.1))
-        state = start(learner)
-        W = np.zeros((cell.hidden + INPUTS + 1, 1, cell.hidden), np.float32)
-        W[: cell.hidden] = np.random.default_rng(0).normal(0, 1e3, (cell.hidden, 1, cell.hidden))
-        state = state._replace(params=state.params._replace(cell={"W": jnp.asarray(W)}))
-        return learner.gradients(state, np.zeros((12, LANES, INPUTS), np.float32), y)
-
     with native.use(use):
-        state, got = gradients(estimator)
-        _, wanted = gradients(exact)
+        state, got = of_large_weights(estimator)
+    _, wanted = of_large_weights(exact)
     assert all(np.isfinite(a).all() for a in jax.tree.leaves(state.memory))
     assert np.abs(wanted.cell["W"]).max() > 1e33
     for g, w in zip(got.cell["W"], wanted.cell["W"], strict=True):
@@ -260,7 +263,8 @@ def test_the_mix_is_the_same_for_factors_of_any_size(use):
                 )
             )
             (U_new, A_new), said, _ = run()
-        return np.einsum("pm,Npk->mNk", U_new.astype(float), A_new.reshape(q * n, p, -1)), said
+        A_new = np.asarray(A_new, float).reshape(q * n, p, -1)
+        return np.einsum("pm,Npk->mNk", np.asarray(U_new, float), A_new), said
 
     (G, said), (large, most) = merged(1.0, 1.0), merged(2.0**40, 2.0**45)
     assert np.abs(G).max() > 1
@@ -286,7 +290,7 @@ def test_numbers_that_overflow_are_refused():
 
     def refused(name):
         return pytest.raises(
-            ValueError, match=rf"{name} must be finite in float32.*3.4e\+38.*1e\+39"
+            ValueError, match=rf"{name} must be finite in float32.*3.4e\+38, got -?1e\+39 at index"
         )
 
     for learn in (learner.run, learner.gradients):

@@ -1,6 +1,10 @@
 """The command line, as a user meets it."""
 
+import contextlib
+import dataclasses
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +13,9 @@ import pytest
 
 import kronline as kl
 from kronline import spec
-from kronline.lab.cli import demo, main
+from kronline.lab import cli
+from kronline.lab.cli import demo
+from kronline.lab.start import main
 
 PNG = b"\x89PNG"
 
@@ -93,6 +99,76 @@ def test_unknown_commands_and_options(capsys):
     assert code("verify", "--jsn") == 2
     assert "--json" in capsys.readouterr().err
     assert kronline("--version").stdout.strip() == f"kronline {kl.__version__}"
+
+
+EVERY = [(name,) for name in cli.PLAIN]
+EVERY += [(verb, name) for verb, (_, kinds, _) in cli.VERBS.items() for name in kinds]
+
+
+def shown(*args):
+    """What a command prints, as a terminal has it."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as end:
+        main(args)
+    assert not end.value.code
+    out.seek(0)
+    return out.read()
+
+
+def entries(*words):
+    """Options and positional arguments, each with its help; without defaults."""
+    found = []
+    for line in shown(*words, "--help").splitlines():
+        text = line[2:].rstrip(" │") if line.startswith("│ ") else ""
+        if text and not text.startswith(" "):
+            found.append(text)
+        elif text:
+            found[-1] += f"\n{text}"
+    for entry in found:
+        name, help_, *_ = (*re.split(r"\s{2,}|\n", entry, maxsplit=1), "")
+        help_ = " ".join(help_.split())
+        yield name, re.sub(r"\(default: .*|\(required\)", "", help_).strip()
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_every_option_has_a_help(words):
+    found = dict(entries(*words))
+    assert len(found) > 1
+    without = [name for name, text in found.items() if not re.search(r"\w+ \w+|\w{4,}", text)]
+    assert without == []
+    fields = {f.name for f in dataclasses.fields(cli.command_of(words))}
+    named = [name for name, text in found.items() if text in fields and name.isupper()]
+    assert named == []  # a positional argument, with nothing but its own name for a help
+
+
+@pytest.mark.parametrize("words", [*EVERY, ("train",), ()], ids=" ".join)
+def test_errors_point_to_the_commands_own_help(words, capsys):
+    assert code(*words, "--no-such-option") == 2
+    err = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert " ".join(["kronline", *words, "--help"]) in err
+    assert words == () or "kronline --help" not in err
+
+
+def test_the_help_names_version_and_completion(tmp_path):
+    text = shown("--help")
+    assert "--version" in text
+    assert "`kronline --tyro-print-completion bash`" in text
+    script = tmp_path / "kronline"
+    script.write_text(shown("--tyro-print-completion", "bash"))
+    for given, wanted in (
+        (["kronline", "tr"], "train"),
+        (["kronline", "resume", "--st"], "--steps"),
+    ):
+        see = f"""
+        source {script}
+        COMP_WORDS=({" ".join(given)}); COMP_CWORD={len(given) - 1}
+        COMP_LINE="{" ".join(given)}"; COMP_POINT=${{#COMP_LINE}}
+        function=$(complete -p kronline | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+        $function kronline "{given[-1]}" "{given[-2]}"
+        echo "${{COMPREPLY[@]}}"
+        """
+        done = subprocess.run(["bash", "-c", see], capture_output=True, text=True, check=True)
+        assert wanted in done.stdout.split(), done.stdout + done.stderr
 
 
 HALVED = """

@@ -78,24 +78,31 @@ class Tracker:
                 self._printed = time.monotonic()
                 print(self._line(), file=sys.stderr, flush=True)
 
+    def say(self, text: str) -> None:
+        """A line of its own, above the bars."""
+        if not self._quiet:
+            print(f"kronline: {text}", file=sys.stderr, flush=True)
+
     def _line(self) -> str:
         elapsed = time.monotonic() - self._start
         shares = {n: self._done[n] / t for n, t in self._totals.items()}
         here = sum(self._done.values()) - sum(self._before.values())
         todo = sum(self._totals.values()) - sum(self._done.values())
-        left = f", about {_span(elapsed * todo / here)} left" if here else ""
+        left = f", about {span(elapsed * todo / here)} left" if here else ""
         parts = [
             f"{n} {100 * s:.0f} % {self._notes[n]}".rstrip()
             for n, s in shares.items()
             if s or self._notes[n]
         ]
-        return f"{'; '.join(parts)} ({_span(elapsed)}{left})"
+        return f"{'; '.join(parts)} ({span(elapsed)}{left})"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """A length of time, as people say it."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} days"

@@ -1,18 +1,20 @@
 """Configurations: which value wins, what is written down, and what is refused."""
 
 import dataclasses
+import re
 import tomllib
 
 import pytest
 
 from kronline import softmax
 from kronline.errors import UsageError
-from kronline.lab.runs import config
+from kronline.lab import progress
+from kronline.lab.runs import config, loop
 from kronline.lab.runs.grid import sweep_of
 from kronline.lab.tasks import TASKS
 from kronline.lab.tasks.copy import CopyTask
 from kronline.lab.tasks.text import TextTask
-from running import command
+from running import SMALL, command
 
 CopySweep = sweep_of(CopyTask)
 TextSweep = sweep_of(TextTask)
@@ -236,3 +238,31 @@ def test_reasons_stand_only_beside_the_presets_own_values(capsys):
 def test_comments_are_told_from_strings():
     text = 'a = "x # y"  # why # so\nb = 3\nc = "#"\nd = 1 # "quoted"\n# e = 5  # not a setting\n'
     assert config.comments(text) == {"a": "why # so", "d": '"quoted"'}
+
+
+def test_a_preset_says_how_long_it_takes_unless_its_sizes_are_changed():
+    for kind, cls in TASKS.items():
+        for preset in config.presets(kind):
+            told = config.told(config.start(cls, kind, ["--preset", preset]), kind)
+            assert re.search("minutes|hours|day", told)
+    paper = config.start(CopyTask, "copy", ["--preset", "paper"])
+    assert config.told(dataclasses.replace(paper, seed=3, rate=0.1), "copy")
+    assert config.told(dataclasses.replace(paper, hidden=8), "copy") is None
+    assert config.told(CopyTask(), "copy") is None
+
+
+def test_a_long_run_says_how_long_it_takes(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("train", "copy", *SMALL, "--steps", 60) == 0
+    assert "this takes" not in capsys.readouterr().err
+    monkeypatch.setattr(loop, "LONG", 0)
+    assert command("train", "copy", "--preset", "laptop", *SMALL, "--steps", 60) == 0
+    said = capsys.readouterr().err
+    assert len(re.findall(r"kronline: this takes about \d+ s, by its first 20 steps; ", said)) == 1
+    assert "preset laptop" not in said
+    assert [progress.span(s) for s in (5, 600, 9000, 10**6)] == [
+        "5 s",
+        "10 min",
+        "2.5 h",
+        "12 days",
+    ]

@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
 PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "variance": (variance.Variance, variance.main),
     "resume": (train.Resume, train.resume),
-    "list": (listing.List, listing.list_),
+    "list": (listing.List, listing.main),
     "sample": (sample.Sample, sample.main),
     "report": (report.Report, report.main),
     "plot": (report.Plot, report.main),
@@ -47,43 +47,61 @@ PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
 }
 
 
-def _commands(argv: Sequence[str]) -> Any:
-    """All commands; those with a configuration start from the preset and file that argv names."""
+OPTIONS = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
 
-    def configured(verb: str, name: str, cls: type) -> Any:
-        words = argv if list(argv[:2]) == [verb, name] else []
-        default: Any = config.start(cls, getattr(cls, "presets", name), words)
-        return Annotated[cls, tyro.conf.subcommand(name, default=default)]
 
-    found: list[Any] = []
-    for verb, (doc, kinds, _) in VERBS.items():
-        tasks = [configured(verb, name, cls) for name, cls in kinds.items()]
-        made = make_dataclass(verb, [("task", functools.reduce(operator.or_, tasks))], frozen=True)
-        made.__doc__ = doc
-        found.append(Annotated[made, tyro.conf.subcommand(verb)])
-    for name, (cls, _) in PLAIN.items():
-        # the first line in the list of commands, all of it in the command's own --help
-        line = None if name in argv[:1] else (cls.__doc__ or "").splitlines()[0]
-        options: dict[str, Any] = {"description": line}
-        if hasattr(cls, "kind"):
-            options["default"] = config.start(cls, name, argv if name in argv[:1] else [])
-        found.append(Annotated[cls, tyro.conf.subcommand(name, **options)])
-    return functools.reduce(operator.or_, found)
+def command_of(words: Sequence[str]) -> type | None:
+    """What is parsed for `kronline train copy`, say; None for words that are no whole command."""
+    if len(words) == 1 and words[0] in PLAIN:
+        return PLAIN[words[0]][0]
+    if len(words) == 2 and words[0] in VERBS:
+        return VERBS[words[0]][1].get(words[1])
+    return None
 
 
 def parse(argv: Sequence[str]) -> Any:
     """What a command line asks for; exits where it is wrong, or asks for help."""
-    for verb, (_, kinds, _) in VERBS.items():
-        if argv[:1] == [verb] and argv[1:2] and argv[1] in kinds:
-            argv = config.with_none(kinds[argv[1]], argv)
-    args = tyro.cli(
-        _commands(argv),
-        prog="kronline",
-        args=argv,
-        description=about.ABOUT,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-    )
-    return getattr(args, "task", args)
+    for count in (1, 2):  # each command by itself, so that errors point to its own --help
+        words, rest = argv[:count], argv[count:]
+        if cls := command_of(words):
+            rest = config.with_none(cls, rest)
+            start = _start(words[-1], cls, rest)
+            more = {} if start is None else {"default": start}
+            return tyro.cli(
+                cls, prog=f"kronline {' '.join(words)}", args=rest, config=OPTIONS, **more
+            )
+    if argv[0:1] and argv[0] in VERBS:
+        tyro.cli(_verb(argv[0]), prog=f"kronline {argv[0]}", args=argv[1:], config=OPTIONS)
+    tyro.cli(_commands(), prog="kronline", args=argv, description=about.ABOUT, config=OPTIONS)
+    raise AssertionError("every command is known")
+
+
+def _start(name: str, cls: Any, argv: Sequence[str]) -> Any:
+    """What the flags of a configuration start from: the preset and file that argv names."""
+    if not hasattr(cls, "kind"):
+        return None
+    return config.start(cls, getattr(cls, "presets", name), argv)
+
+
+def _verb(verb: str) -> Any:
+    """A command that has one command for each task."""
+    doc, kinds, _ = VERBS[verb]
+    each = [
+        Annotated[cls, tyro.conf.subcommand(name, default=_start(name, cls, []))]
+        for name, cls in kinds.items()
+    ]
+    made = make_dataclass(verb, [("task", functools.reduce(operator.or_, each))], frozen=True)
+    made.__doc__ = doc
+    return made
+
+
+def _commands() -> Any:
+    """All commands, for the list of them, for completion, and for words that are none of them."""
+    found: list[Any] = [Annotated[_verb(verb), tyro.conf.subcommand(verb)] for verb in VERBS]
+    for name, (cls, _) in PLAIN.items():
+        line = (cls.__doc__ or "").splitlines()[0]
+        found.append(Annotated[cls, tyro.conf.subcommand(name, description=line)])
+    return functools.reduce(operator.or_, found)
 
 
 def _run(args: Any) -> int:

@@ -38,7 +38,7 @@ class Demo:
     steps: int | None = None  # of every method: equal data (default: as the preset has it)
     hidden: int | None = None  # units
     lanes: int | None = None  # streams at a time
-    seed: int = 0
+    seed: int = 0  # of weights, noise and data: the same seed gives the same runs
     out: Path | None = None  # a folder for the runs and the page (default: a new one in runs/)
     json: bool = False  # print one JSON object instead of tables
 

@@ -1,9 +1,11 @@
-"""`kronline list`."""
+"""`kronline list`: the runs that there are."""
 
 import json
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 from rich.table import Table
@@ -15,7 +17,9 @@ from kronline.lab.runs import folder
 from kronline.lab.runs.train import RUNS
 from kronline.lab.tasks import TASKS
 
+WORDS = ("kind", "cell", "estimator", "state")
 NUMBERS = list(dict.fromkeys(q.key for task in TASKS.values() for q in task.numbers))
+TABLE = 100  # columns of a terminal, below which each run has lines of its own
 
 
 @dataclass(frozen=True)
@@ -25,37 +29,67 @@ class List:
     Try:
         kronline list
         kronline list runs/copy --json
-        kronline list results/ptb.runs
+        kronline list runs results/ptb.runs
     """
 
-    folder: Annotated[Path, tyro.conf.Positional] = RUNS  # where to look; or a file of runs
+    # where to look: one or several folders, or files of runs
+    folders: tyro.conf.Positional[tuple[Path, ...]] = (RUNS,)
     json: bool = False  # print one JSON object instead of the table
 
 
-def list_(args: List) -> int:
-    """All runs below a folder."""
-    none_yet = args.folder == RUNS and not RUNS.is_dir()
-    rows = [] if none_yet else [_row(path) for path in folder.inside(args.folder)]
+def main(args: List) -> int:
+    """All runs below some folders."""
+    paths: dict[Path, Path] = {}
+    for given in args.folders:
+        if given == RUNS and not RUNS.is_dir():  # none was made yet
+            continue
+        for path in folder.inside(given):
+            paths.setdefault(path.resolve(), path)
+    rows = [_row(path) for path in paths.values()]
     if args.json:
         print(json.dumps({"runs": rows}))
         return 0
     if not rows:
-        first = f"kronline train {next(iter(TASKS))} --preset laptop"
-        print(f"no runs in {args.folder}; `{first}` makes one")
+        where, first = ", ".join(map(str, args.folders)), next(iter(TASKS))
+        print(f"no runs in {where}; `kronline train {first} --preset laptop` makes one")
         return 0
-    table = Table()
-    for column in ("run", "kind", "cell", "estimator", "state"):
-        table.add_column(column, overflow="fold")
+    console = wide()
+    if console.width < TABLE:
+        print("\n".join(blocks(rows, console.width)))
+    else:
+        console.print(table(rows))
+    return 0
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """A line for each run."""
+    made = Table()
+    for column in ("run", *WORDS):
+        made.add_column(column, overflow="fold")
     numbers = [n for n in NUMBERS if any(n in row for row in rows)]
     for column in ("done", *numbers):
-        table.add_column(column.replace("_", "_\n"), justify="right")
+        made.add_column(column.replace("_", "_\n"), justify="right")
     for row in rows:
-        cells = (row.get(c, "") for c in ("run", "kind", "cell", "estimator", "state"))
-        done = f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
-        values = (row.get(name) for name in numbers)
-        table.add_row(*map(str, cells), done, *("–" if v is None else f"{v:.4g}" for v in values))
-    wide().print(table)
-    return 0
+        words = (str(row.get(c, "")) for c in ("run", *WORDS))
+        values = (row.get(c) for c in numbers)
+        made.add_row(*words, _done(row), *("–" if v is None else f"{v:.4g}" for v in values))
+    return made
+
+
+def blocks(rows: list[dict[str, Any]], columns: int) -> Iterable[str]:
+    """For narrow terminals: a run's name, and below it what there is to say of it."""
+    for row in rows:
+        yield row["run"]
+        words = [str(row[c]) for c in WORDS if row.get(c)] + [_done(row)]
+        numbers = [f"{c} {row[c]:.4g}" for c in NUMBERS if row.get(c) is not None]
+        # lines end between these, not within one
+        said = ", ".join(word.replace(" ", "\0") for word in [*words, *numbers] if word)
+        for line in textwrap.wrap(said, columns - 2, break_on_hyphens=False):
+            yield f"  {line}".replace("\0", " ")
+
+
+def _done(row: dict[str, Any]) -> str:
+    return f"{100 * row['step'] / row['steps']:.0f} %" if row.get("steps") else ""
 
 
 def _row(path: Path) -> dict[str, Any]:

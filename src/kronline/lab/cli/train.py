@@ -38,7 +38,7 @@ class Resume:
         kronline resume runs/copy-kf-rtrl-n64-seed0 --steps 1000000
     """
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[Path]  # its folder, as `kronline list` shows it
     steps: int | None = None  # in all, from now on: more than it had
     data: str | None = None  # where its text lies now, if it was moved
     json: bool = False  # print one JSON object at the end

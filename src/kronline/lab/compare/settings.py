@@ -15,6 +15,7 @@ METHODS = ("kf_rtrl", "uoro", "ok(1)", "kf_tbptt(8, pairs=4)", "tbptt(8)")
 class _Terms:
     """What a comparison adds to a sweep."""
 
+    # methods that are compared, by name, as --estimator of `kronline train` takes them
     estimators: tuple[str, ...] = METHODS
     rates: tuple[float, ...] = (10**-3,)  # learning rates; the best one is picked for each method
     seeds: tuple[int, ...] = (0,)  # mean and deviation are over these

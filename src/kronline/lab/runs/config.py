@@ -7,6 +7,7 @@ whose comments give the reason beside each value; the reasons go along into a ru
 import dataclasses
 import difflib
 import json
+import sys
 import tomllib
 import types
 import typing
@@ -22,6 +23,10 @@ C = TypeVar("C")
 PRESETS = resources.files("kronline.lab") / "presets"
 NOT_KEPT = ("config", "out", "json", "print_config")  # about a command, not about its run
 NONE = "none"  # TOML has no null
+SIZES = (  # settings that say how long a run takes
+    *("cell", "hidden", "lanes", "steps", "epochs", "estimators", "experiment", "characters"),
+    *("networks", "draws", "avg_draws", "units", "units_networks", "units_draws", "train_steps"),
+)
 
 
 def given(argv: Sequence[str], name: str) -> str | None:
@@ -104,6 +109,24 @@ def of_preset(cls: type, kind: str, name: str) -> dict[str, tuple[Any, str]]:
     values = checked(cls, text, f"preset {name}")
     reasons = comments(text)
     return {key: (value, reasons.get(key, "")) for key, value in values.items()}
+
+
+def told(settings: Any, kind: str) -> str | None:
+    """What a preset says of itself, how long it takes for one; None if its sizes were changed."""
+    if not settings.preset:
+        return None
+    values = of_preset(type(settings), kind, settings.preset)
+    if any(getattr(settings, k) != v for k, (v, _) in values.items() if k in SIZES):
+        return None
+    text = (PRESETS / f"{kind}-{settings.preset}.toml").read_text(encoding="utf-8")
+    return text.splitlines()[0].removeprefix("#").strip()
+
+
+def begin(path: Path, settings: Any, kind: str, what: str = "") -> None:
+    """Say where a run lies, and how long it takes, as far as that is known before it starts."""
+    print(f"kronline: {path}{what and ': '}{what}", file=sys.stderr)
+    if said := told(settings, kind):
+        print(f"kronline: preset {settings.preset}: {said}", file=sys.stderr)
 
 
 def presets(kind: str) -> list[str]:

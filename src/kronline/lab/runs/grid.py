@@ -91,7 +91,7 @@ def carry_out(args: Any) -> tuple[Path, list[Member], list[dict[str, str]], int]
 def at_work(out: Path, what: str, file: str, args: Any, runs: int) -> Iterator[loop.Stop]:
     """The folder of several runs, made, described, and held; signals are noted."""
     out.mkdir(parents=True, exist_ok=True)
-    print(f"kronline: {out}: {plural(runs, 'run')}", file=sys.stderr)
+    config.begin(out, args, args.presets, plural(runs, "run"))
     with folder.locked(out), loop.stopping("the runs that are at work") as stop:
         disk.write(out / file, config.toml(args, args.presets))
         about = {"kind": what, "task": args.task.kind, "version": __version__}

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kronline.errors import UsageError
-from kronline.lab.progress import Tracker
+from kronline.lab.progress import Tracker, span
 from kronline.lab.runs import checkpoint, folder, memory, training
 from kronline.lab.runs.checkpoint import Point, Saved
 from kronline.lab.runs.tensorboard import Board
@@ -27,6 +27,7 @@ from kronline.lab.wording import rounded
 
 DIVERGED = 3  # the exit code of a run that diverged
 ABSURD = 100  # times the loss of guessing: above that a run has diverged, though it is finite
+LONG = 600  # seconds, above which a run says how long it will take
 POLL = 0.02  # seconds between looks at a running chunk, so that signals are seen at once
 
 
@@ -149,6 +150,7 @@ class _Session:
         name = self.path.name
         with Tracker({name: total}, {name: self.step}, quiet=quiet) as tracker:
             programs: dict[int, Callable[..., Any]] = {}
+            said = False
             while self.step < total and not stop.signal:
                 n = min(self.chunk, total - self.step)
                 if n not in programs:
@@ -159,7 +161,11 @@ class _Session:
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
                     return seconds
-                note = f"{n / max(seconds, 1e-9):,.0f} steps/s, {self.meter.note}"
+                rate = n / max(seconds, 1e-9)
+                if not said and (total - self.step) / rate > LONG:
+                    tracker.say(self._length((total - self.step) / rate, n))
+                said = True
+                note = f"{rate:,.0f} steps/s, {self.meter.note}"
                 note += "".join(f", {name} {value:.2g}" for name, value in self.noise.items())
                 tracker.update(name, n, note)
                 due = self.step // self.task.save_every > self.saved // self.task.save_every
@@ -174,6 +180,12 @@ class _Session:
         self._measured(self.meter.last(self.training, self.step))
         self._status("finished")
         return End("finished", self.step, f"finished, {self.step:,} steps")
+
+    def _length(self, seconds: float, n: int) -> str:
+        return (
+            f"this takes about {span(seconds)}, by its first {n:,} steps; Ctrl-C stops it, "
+            f"`kronline resume {self.path}` goes on"
+        )
 
     def _compiled(self, n: int) -> Callable[..., Any]:
         exp = self.exp

@@ -27,11 +27,11 @@ class Sample:
         kronline sample runs/text-kf-rtrl-n64-seed0 --temperature 0.7 --seed 3
     """
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[Path]  # its folder, as `kronline list` shows it
     prompt: str = "\n"  # what the model reads before it writes
     length: int = 500  # characters to write
     temperature: float = 1.0  # below 1: safer; above: wilder; 0: always the likeliest
-    seed: int = 0
+    seed: int = 0  # of what is drawn: another seed, another text
     data: str | None = None  # where the text lies now, if it was moved
     json: bool = False  # print one JSON object instead of the text
 

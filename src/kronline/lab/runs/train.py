@@ -40,7 +40,7 @@ def new(task: Task) -> tuple[Path, loop.End]:
     path = task.out or folder.free(RUNS, named(task))
     about: dict[str, Any] = {"parameters": _parameters(exp), "steps": exp.steps}
     folder.create(path, task.kind, config.toml(task, task.kind), about | exp.about)
-    print(f"kronline: {path}", file=sys.stderr)
+    config.begin(path, task, task.kind)
     try:
         return path, loop.go(path, task, exp)
     except memory.OutOfMemory:

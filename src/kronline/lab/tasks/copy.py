@@ -258,7 +258,7 @@ class CopyTask(Task):
         kronline train copy --config my.toml --cell LSTM --rate 0.001
     """
 
-    steps: int = 100_000
+    steps: int = 100_000  # characters that each lane reads
     delay: Literal["short", "paper"] = "short"  # lag T + 1, or 2(T + 1) as in the paper's figure
     threshold: float = 0.15  # bits/char below which T grows
     spread: int = 5  # lengths are drawn from T - spread to T; shorter ones are forgotten

@@ -26,18 +26,16 @@ class Settings:
     rate: float = 10**-3  # learning rate
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the rate, down to zero
     clip: float | None = None  # the gradient's norm is clipped to this
-    regulariser: str | None = (
-        None  # row_norm(1), spectral(1), activation(0.01), noise(0.1); several with +
-    )
+    # row_norm(1), spectral(1), activation(0.01), noise(0.1); several with + between them
+    regulariser: str | None = None
     lanes: int = 16  # streams that are learnt from at once
     update_every: int | None = None  # steps between updates (default: as the estimator gives them)
-    seed: int = 0
+    seed: int = 0  # of weights, noise and data: the same seed gives the same run
     log_every: int = 1000  # steps between lines of metrics; a stop signal waits for the next one
     save_every: int = 10_000  # steps between checkpoints
     keep: int = 2  # how many checkpoints are kept
-    tensorboard: bool = (
-        False  # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
-    )
+    # write a TensorBoard log, too (needs the extra: kronline[tensorboard])
+    tensorboard: bool = False
     monitor: bool = False  # measure how noisy gradients are, too: snr and noise in the metrics
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end

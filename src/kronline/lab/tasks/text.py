@@ -137,11 +137,10 @@ class TextTask(Task):
         kronline train text --data ptb --estimator "tbptt(25)" --preset paper
     """
 
-    data: str | None = (
-        None  # a folder, three files a,b,c, one file, or ptb (default: Python's help)
-    )
+    # a folder, three files a,b,c, one file, or ptb; none: the topics of Python's own help
+    data: str | None = None
     epochs: float = 3.0  # how often the training text is read
-    steps: int | None = None  # instead of epochs
+    steps: int | None = None  # characters that each lane reads, instead of epochs
     reset: float = 0.01  # probability, per step and lane, that state and trace start anew
     valid_every: int = 10_000  # steps between validations
 

@@ -49,7 +49,7 @@ def main(args: Variance) -> int:
     cell = args.run.resolve().name if args.run else args.cell.rpartition(":")[2].partition("(")[0]
     path = args.out or folder.free(RUNS, f"variance-{cell}-n{args.hidden}-seed{args.seed}")
     folder.create(path, args.kind, config.toml(args, args.kind), plan.about())
-    print(f"kronline: {path}", file=sys.stderr)
+    config.begin(path, args, args.kind)
     return _go(path, plan, args.json)
 
 

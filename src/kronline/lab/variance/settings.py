@@ -41,8 +41,10 @@ class Variance:
     preset: str = ""  # paper, laptop or table: a whole configuration; what else is given overrides
     config: Path | None = None  # a TOML file; overrides the preset, and flags override it
     out: Path | None = None  # the run's folder (default: a new one in runs/)
+    # "time", "units", both of them, or "table"; see above
     experiment: Literal["both", "time", "units", "table"] = "both"
-    estimators: tuple[str, ...] = ("kf_rtrl", "uoro", "uoro(copies=n)")  # n: the number of units
+    # what is measured, by name; n stands for the number of units
+    estimators: tuple[str, ...] = ("kf_rtrl", "uoro", "uoro(copies=n)")
     cell: str = "RHN"  # RHN, Tanh, LSTM, GRU, DeepRHN(depth=2), ..., or file.py:NAME
     data: str | None = None  # as for `kronline train text`; none: the text that Python brings along
     run: Path | None = None  # a text run, whose trained network and text are used; not for "units"
@@ -60,7 +62,7 @@ class Variance:
     train_steps: int = 60_000  # table: for which the trained network is trained, by TBPTT-25
     lanes: int = 32  # table: of that, and of the steps that are timed
     retime: Path | None = None  # a table that was measured: time its methods again, and show it
-    seed: int = 0
+    seed: int = 0  # of the networks' weights and of the noise
     print_config: bool = False  # print the resolved configuration, with reasons, and stop
     json: bool = False  # print one JSON object at the end
 
