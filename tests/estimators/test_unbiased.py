@@ -396,7 +396,7 @@ def test_a_window_of_one_is_saved(tmp_path):
     ids=lambda e: e.name,
 )
 def test_names_are_calls(estimator):
-    assert spec.parse(estimator.name, spec.ESTIMATORS, "estimator") == estimator
+    assert spec.given(estimator.name, "estimator") == estimator
 
 
 @pytest.mark.parametrize(
