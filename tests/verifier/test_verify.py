@@ -49,7 +49,7 @@ def test_signs_shared_by_lanes_fail():
 
 
 def test_a_learner_that_shares_signs_between_lanes_fails(monkeypatch):
-    monkeypatch.setattr("kronline.learner.learner.for_lanes", broken.shared_signs)
+    monkeypatch.setattr("kronline.learner.engine.for_lanes", broken.shared_signs)
     jax.clear_caches()
     with jax.enable_x64(True):
         checks = proofs.halves(CELL, kl.kf_rtrl(), "tanh")
