@@ -217,7 +217,7 @@ def test_the_same_seed_gives_the_same_run():
 def test_noise_does_not_depend_on_how_steps_are_grouped(estimator, monkeypatch):
     """In one run, in several, step by step; drawn for all segments at once or for a few."""
     monkeypatch.setattr(
-        "kronline.learner.learner.DRAWN_AHEAD", 100
+        "kronline.learner.engine.DRAWN_AHEAD", 100
     )  # UORO: 4 lanes x 5 numbers a step
     a, d = learner(estimator=estimator), data(12)
     state, _ = a.run(a.init(jax.random.key(4), 4), **d)

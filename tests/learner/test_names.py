@@ -49,7 +49,7 @@ def test_all_are_here():
 
 @pytest.mark.parametrize("text", METHODS)
 def test_a_method_is_known_everywhere(text, tmp_path):
-    method = spec.parse(text, spec.ESTIMATORS, "estimator")
+    method = spec.given(text, "estimator")
     assert Bench(estimators=(text,)).estimators == (text,)
     assert work.estimator(work.Row(text, "fast", "RHN", 2, 2)) == method
     if method.span is None:

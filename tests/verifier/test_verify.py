@@ -10,9 +10,10 @@ import pytest
 import broken
 import kronline as kl
 from kronline import native
+from kronline.show import show
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.report import Check, Report
-from kronline.verifier.suite import jobs_for, run
+from kronline.verifier.suite import CELLS, jobs_for, run
 from kronline.verifier.theorem import stops_growing
 
 CELL = kl.Tanh(2, 2)
@@ -48,7 +49,7 @@ def test_signs_shared_by_lanes_fail():
 
 
 def test_a_learner_that_shares_signs_between_lanes_fails(monkeypatch):
-    monkeypatch.setattr("kronline.learner.learner.for_lanes", broken.shared_signs)
+    monkeypatch.setattr("kronline.learner.engine.for_lanes", broken.shared_signs)
     jax.clear_caches()
     with jax.enable_x64(True):
         checks = proofs.halves(CELL, kl.kf_rtrl(), "tanh")
@@ -141,10 +142,8 @@ def test_the_default_set_from_the_command_line():
     assert report["ok"] is True
     assert set(report["checks"][0]) == {"name", "cell", "estimator", "value", "limit", "ok"}
     assert all(c["ok"] for c in report["checks"])
-    cells = {
-        "tanh", "leaky tanh", "RHN", "LSTM", "GRU", "depth-2 RHN", "reset-before GRU",
-        "two-layer stack",
-    }  # fmt: skip
+    cells = {show(cell) for cell in CELLS.values()}
+    assert {"Tanh(2, 2)", "Stack((RHN(2, 2), Tanh(1, 2)))"} < cells
     wanted = {
         "rtrl()": {"gradient = BPTT"},
         "kf_rtrl()": {"bias of the gradient", "one step's variance = closed form"},

@@ -94,7 +94,8 @@ class Learner:
             self._own_loss()  # early, with the reason
 
     @cached_property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
+        """The settings, and the programs that are compiled for them."""
         every, optimiser = (self.update_every or 0) // (self.estimator.span or 1), self.optimiser
         if every > 1:
             optimiser = optax.MultiSteps(optimiser, every).gradient_transformation()
@@ -131,7 +132,7 @@ class Learner:
         if self.readout is not None and jax.tree.leaves(readout):
             raise ValueError("this learner has a readout; parameters of your own need readout=None")
         k_params, key = jax.random.split(key)
-        params = self._engine.params(k_params)
+        params = self.engine.params(k_params)
         if self.readout is None:
             params = params._replace(readout=readout)
         return self.start(params, key, lanes, example)
@@ -149,7 +150,7 @@ class Learner:
         checks.alive("these parameters", params)
         if self.donate:  # what was given stays the caller's
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
-        engine = self._engine
+        engine = self.engine
         if self.readout is None:
             memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
             return engine.start(params, memory, key, lanes)
@@ -203,9 +204,9 @@ class Learner:
                 name = "norms need" if norms else "monitor needs"
                 raise ValueError(f"{name} a state without a buffer; init without example")
             buffered = buffer.run_in_place if self.donate else buffer.run
-            return buffered(self._engine, state, seg, predictions)
+            return buffered(self.engine, state, seg, predictions)
         run = Engine.run_in_place if self.donate else Engine.run_kept
-        return run(self._engine, state, seg, noise, predictions, norms, monitor)
+        return run(self.engine, state, seg, noise, predictions, norms, monitor)
 
     def step(
         self,
@@ -232,9 +233,9 @@ class Learner:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
         seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
         if state.buffer is not None:
-            return (buffer.step_in_place if self.donate else buffer.step)(self._engine, state, seg)
+            return (buffer.step_in_place if self.donate else buffer.step)(self.engine, state, seg)
         step = Engine.step_in_place if self.donate else Engine.step_kept
-        return step(self._engine, state, seg, noise)
+        return step(self.engine, state, seg, noise)
 
     def gradients(
         self,
@@ -259,7 +260,7 @@ class Learner:
         if state.buffer is not None:
             raise ValueError("gradients needs a state without a buffer; init without example")
         seg = self._checked(state, x, y, reset, weight, noise)
-        return self._engine.gradients(state, seg, noise, average)
+        return self.engine.gradients(state, seg, noise, average)
 
     # -- look -------------------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class Learner:
         checks.alive("these parameters", params)
         x, lead = checks.steps(x)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
-        return look.evaluate(self._engine, params, seg, predictions)
+        return look.evaluate(self.engine, params, seg, predictions)
 
     def noise_share(
         self, state: State, x: Any, *, reset: Any = None
@@ -291,14 +292,14 @@ class Learner:
         so far, and the sum is ‖G'‖². None for estimators without a formula.
         """
         x, reset = self._inputs(state, x, reset)
-        return look.noise_share(self._engine, state, x, reset)
+        return look.noise_share(self.engine, state, x, reset)
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
         """What noise one segment of all lanes takes (for `noise=`, with an axis of segments)."""
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
-        return repeat(self.estimator.draws(self._engine.model, self._engine.shapes(), k), lanes)
+        return repeat(self.estimator.draws(self.engine.model, self.engine.shapes(), k), lanes)
 
     # -- with a loss of one's own -----------------------------------------------------------------
 
@@ -326,9 +327,9 @@ class Learner:
         own = self._own_loss()
         x, reset = self._inputs(state, x, reset)
         if noise is not None:
-            draws = own.draws(self._engine.model, self._engine.shapes())
+            draws = own.draws(self.engine.model, self.engine.shapes())
             checks.given_noise(noise, repeat(draws, state.s.shape[0]))
-        return own_loss.advance(self._engine, own, state, x, reset, noise)
+        return own_loss.advance(self.engine, own, state, x, reset, noise)
 
     def pull(self, state: State, delta: Float[Array, "lanes h"], *, average: bool = True) -> Any:
         """The cell's gradient for a δ = dL/d(output) of one's own.
@@ -346,7 +347,7 @@ class Learner:
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
         delta = jnp.asarray(delta, jnp.dtype(self.dtype))
-        return own_loss.pull(self._engine, own, state, delta, average)
+        return own_loss.pull(self.engine, own, state, delta, average)
 
     def update(self, state: State, grads: Any, *, readout: Any = None) -> State:
         """Hand gradients to the optimiser.
@@ -362,7 +363,7 @@ class Learner:
             grads = zero._replace(cell=grads)
         if readout is not None:
             grads = grads._replace(readout=readout)
-        return own_loss.update(self._engine, state, grads)
+        return own_loss.update(self.engine, state, grads)
 
     def _own_loss(self) -> OwnLoss:
         if self.readout is not None:
@@ -382,7 +383,7 @@ class Learner:
                 "it must know their kind; use init(key, lanes, example=x) with the x of one step"
             )
         x = checks.stream(self.cell, example, (lanes,), self.dtype)
-        return self._engine.inputs(x)[0]
+        return self.engine.inputs(x)[0]
 
     # -- shapes -----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 from kronline.linearised import Grads, Lin, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
+from kronline.show import called
 
 Memory = Any  # of some trace: a pytree of arrays
 M = TypeVar("M")  # of a certain one
@@ -57,9 +58,12 @@ class Moments(NamedTuple):
 class Trace(ABC, Generic[M]):
     """A representation of G. Subclasses are frozen dataclasses; their settings are fields."""
 
-    @abstractmethod
     def spec(self, window: int | Literal["all"] | None) -> str:
-        """What the estimator of this trace and a window is called: `kf_rtrl(window=1)`."""
+        """What the estimator of this trace and a window is written as: `kf_rtrl(window=1)`.
+
+        By its parts, `Online(KF(), window=3)`, for a trace that no method is named after.
+        """
+        return called("Online", self, window=window)
 
     def check(self, structure: Structure) -> None:
         """Raise TypeError, with what to use instead, for a cell that this trace cannot follow."""
@@ -145,10 +149,6 @@ class Stepwise(Trace[M]):
     One that can read the gradient in the pass that makes the step replaces `step_pull`, too.
     """
 
-    def spec(self, window: int | Literal["all"] | None) -> str:
-        """By its parts, for a trace that has no name of its own."""
-        return f"Online({self!r}, window={window!r})"
-
     def step_draws(self, structure: Structure) -> Draws:
         """The noise that one step needs; none by default."""
         return ()
@@ -210,12 +210,6 @@ class Stepwise(Trace[M]):
         if steps.length == 1:
             return one(memory, (0, jax.tree.map(lambda a: a[0], noise)))[0]
         return jax.lax.scan(one, memory, (jnp.arange(steps.length), noise))[0]
-
-
-def called(method: str, *values: Any, **settings: Any) -> str:
-    """`method(value, name=setting)`, without the settings that are None."""
-    given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
-    return f"{method}({', '.join([*map(repr, values), *given])})"
 
 
 def ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
