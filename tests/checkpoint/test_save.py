@@ -1,14 +1,17 @@
 """A learner on disk: what comes back goes on bit for bit; what is damaged is refused."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from safetensors import safe_open
 
 import kronline as kl
+from kronline import disk
 
 ADAM = optax.adam(1e-2)
 rng = np.random.default_rng(0)
@@ -75,10 +78,12 @@ def test_ones_own_cell_needs_ones_own_learner(tmp_path):
 
     a = make(Mine(3, 3))
     kl.save(tmp_path / "a", a, a.init(jax.random.key(0)))
-    with pytest.raises(ValueError, match=r"Mine'.*load\(path, learner=learner\)"):
+    with pytest.raises(ValueError, match=r"load\(path, learner=learner\).*Mine\(3, 3\)"):
         kl.load(tmp_path / "a", optimiser=ADAM)
     assert kl.load(tmp_path / "a", learner=a)[0] is a
-    with pytest.raises(ValueError, match="another learner"):
+    with pytest.raises(
+        ValueError, match=r"another learner: cell .*Mine\(3, 3\), not Tanh\(3, 3\)$"
+    ):
         kl.load(tmp_path / "a", learner=make(kl.Tanh(3, 3)))
 
 
@@ -126,7 +131,7 @@ def test_a_damaged_file_is_refused(saved, damage):
     elif damage == "text":
         data = bytearray(b"not a checkpoint, by any means")
     else:
-        data = data.replace(b"kronline-learner-1", b"kronline-learner-9")
+        data = data.replace(b"kronline-2", b"kronline-9")
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"damaged|format"):
         kl.load(path, optimiser=ADAM)
@@ -151,3 +156,39 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
         kl.save(path, a, state)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_header_is_made_of_specs(saved):
+    with safe_open(saved[0], framework="numpy") as f:
+        header = json.loads(f.metadata()["kronline"])
+    assert header["format"] == "kronline-2" and header["at"] == ""
+    assert header["learner"] == {
+        "cell": "Stack((LSTM(3, 3, init_weights=gate_bias(f=1.0)), RHN(2, 3)))",
+        "readout": "softmax(3)",
+        "estimator": "kf_rtrl(window=1)",
+        "layout": "Vmap()",
+        "update_every": None,
+        "dtype": "float32",
+        "donate": False,
+        "regularisers": [],
+    }
+
+
+def test_a_header_cannot_make_anything_run(saved, tmp_path):
+    path, _, state = saved
+    disk.write_tree(path, state, {"format": "kronline-2", "at": "", "version": "0",
+                                  "learner": {"cell": "os:getcwd()", "readout": None,
+                                              "estimator": "kf_rtrl()"}})  # fmt: skip
+    with pytest.raises(ValueError, match="not the library's own"):
+        kl.load(path, optimiser=ADAM)
+
+
+def test_regularisers_and_a_loss_of_ones_own_survive(tmp_path):
+    rules = (kl.regularise.row_norm(1), kl.regularise.spectral(0.5))
+    cell = kl.RHN(3, 3, sparse=kl.Blocks(0.5, size=1))
+    a = kl.Learner(kl.LowRank(kl.RHN(3, 3), 2), None, kl.kf_rtrl(), ADAM, regularisers=rules)
+    for each in (a, replace(a, cell=cell, regularisers=rules[:1])):
+        kl.save(tmp_path / "a", each, each.init(jax.random.key(0), 2))
+        assert kl.load(tmp_path / "a", optimiser=ADAM)[0] == each
+        with pytest.raises(ValueError, match=r"regularisers \['row_norm\(1.0\)'.*\], not \[\]"):
+            kl.load(tmp_path / "a", learner=replace(each, regularisers=()))
