@@ -372,9 +372,7 @@ def test_steps_and_parts_are_the_run(estimator, tmp_path):
     a, d = learner(kl.Tanh(2, INPUTS), estimator), data(8)
     example = None if estimator.span == 1 else (d["x"][0], d["y"][0])
     whole, out = a.run(start(a), **d)
-    state = start(a)
-    if example is not None:
-        state = state._replace(buffer=a._buffer(state, example))
+    state = start(a) if example is None else start(a, example=example)
     for t in range(8):
         if t == 5:  # through a file
             kl.save(tmp_path / "a", a, state)
