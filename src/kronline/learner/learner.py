@@ -131,10 +131,10 @@ class Learner:
         checks.start(key, lanes, self.dtype)
         if self.readout is not None and jax.tree.leaves(readout):
             raise ValueError("this learner has a readout; parameters of your own need readout=None")
+        if self.readout is not None:
+            return self._buffered(self.engine.fresh(key, lanes), example)
         k_params, key = jax.random.split(key)
-        params = self.engine.params(k_params)
-        if self.readout is None:
-            params = params._replace(readout=readout)
+        params = self.engine.params(k_params)._replace(readout=readout)
         return self.start(params, key, lanes, example)
 
     def start(
@@ -155,13 +155,17 @@ class Learner:
             memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
             return engine.start(params, memory, key, lanes)
         state = engine.start(params, self.estimator.init(engine.model, params), key, lanes)
+        return self._buffered(state, example)
+
+    def _buffered(self, state: State, example: Any) -> State:
+        """With a buffer for steps of the example's kind, where one is needed."""
         if example is None or self.estimator.span == 1:
             return state
         if self.estimator.span is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        x, y = example
-        now = checks.segment(self.cell, self.readout, (lanes,), x, y, None, None, self.dtype)
-        return state._replace(buffer=buffer.empty(engine, state, now))
+        lead, (x, y) = (state.s.shape[0],), example
+        now = checks.segment(self.cell, self.readout, lead, x, y, None, None, self.dtype)
+        return state._replace(buffer=buffer.empty(self.engine, state, now))
 
     # -- learn ------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class UnitWise(StateJac):
 
         def kernel(pair: Any, jac: Any, H: UnitWise, c: Array, delta: Array) -> Any:
             parts = (H.W, H.D, H.E, H.reads, jac.feats, delta, c)
-            u, A, norm, dA = native.merge(*parts, *pair, before=before, offsets=H.offsets_read)
+            u, A, norm, dA = native.merge_pair(*parts, *pair, before=before, offsets=H.offsets_read)
             return type(pair)(u, A, norm), dA
 
         return native.choose(kernel, plain, pair, *rest)
@@ -156,7 +156,7 @@ class UnitH(UnitWise):
             A: Array, U: Array, M: UnitM, H: UnitH, resets: Array, signs: Array, delta: Array
         ) -> Any:
             parts = (H.W, H.D, H.E, H.reads, resets.astype(A.dtype), signs, delta, U, A)
-            out = native.walk(*parts, sample=rows, start=start)
+            out = native.merge_segment(*parts, sample=rows, start=start)
             return out.A, (out.U, tuple(out.info), out.dA)
 
         def tupled(*args: Any) -> Any:  # both paths give the same kinds of trees

@@ -18,7 +18,7 @@ import jax
 import jaxlib
 
 SOURCE = Path(__file__).with_name("ffi.cpp")
-TARGETS = ("kronline_merge", "kronline_rmm", "kronline_walk")
+TARGETS = ("kronline_merge_pair", "kronline_rmm", "kronline_merge_segment")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
 MACHINE = (("-march=native",), ("-mcpu=native",), ())
@@ -26,7 +26,7 @@ COMPILERS = ("g++", "c++", "clang++")
 
 
 class KernelError(Exception):
-    """The kernel cannot be had here; the message says why."""
+    """The kernel is not available here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ _lock = threading.Lock()
 
 
 def library() -> Library | KernelError:
-    """The kernel, built if it was not yet; or why it cannot be had. Decided once a process."""
+    """The kernel, built if need be; or why it is not available. Decided once per process."""
     with _lock:
         return _library()
 
@@ -64,7 +64,7 @@ def _load() -> Library:
         _build(compiler, path)
     try:
         loaded = ctypes.CDLL(str(path))
-    except OSError:  # damaged: once more
+    except OSError:  # the file is damaged: build it again
         _build(compiler, path)
         loaded = ctypes.CDLL(str(path))
     for target in TARGETS:
@@ -75,7 +75,7 @@ def _load() -> Library:
 
 
 def _compiler() -> list[str]:
-    """As a command, which CXX may give arguments."""
+    """The compiler as a command; CXX may hold arguments, too."""
     named = os.environ.get("CXX", "").strip()
     for name in [named] if named else COMPILERS:
         first, *rest = shlex.split(name)
@@ -98,7 +98,7 @@ def sources() -> list[str]:
 
 
 def _fingerprint(compiler: list[str]) -> str:
-    """A library serves one source, jaxlib, compiler and kind of CPU."""
+    """A hash of all that the library depends on: sources, jaxlib, compiler, kind of CPU."""
     version = _run([*compiler, "--version"]).stdout
     parts = (
         *sources(),
@@ -121,7 +121,7 @@ def _cpu() -> str:
 
 
 def _build(compiler: list[str], path: Path) -> None:
-    """Into a file of its own first, so that another process never sees half a library."""
+    """Compile to a temporary file, then rename: no other process sees half a library."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".so.tmp")
