@@ -23,17 +23,17 @@ from kronline.regularise import Regulariser
 
 @dataclass(frozen=True)
 class Learner:
-    """Pure functions around `State`; nothing is kept here but the settings.
+    """A network that learns while it runs: pure functions of a `State`, and their settings.
 
     Args:
         cell: a recurrent cell, `RHN(hidden, inputs)` for instance.
-        readout: `softmax(symbols)`, `linear(outputs)`, `Readout(outputs, loss)`; None for those who
-            bring their own loss and use `advance`, `pull` and `update`.
+        readout: `softmax(symbols)`, `linear(outputs)`, `Readout(outputs, loss)`; None for a loss of
+            one's own, with `advance`, `pull` and `update`.
         estimator: `kf_rtrl()`, `uoro()`, `rtrl()`, `tbptt(k)`, `bptt()`, `Online(trace, window)`.
         optimiser: any optax optimiser.
         layout: how lanes are laid out (`lanes.py`).
-        update_every: steps between updates, a multiple of the estimator's window; None: as often as
-            the estimator gives a gradient. Gradients are averaged in between.
+        update_every: steps between updates, a multiple of the estimator's window; None: one update
+            per gradient. Gradients are averaged in between.
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).
         donate: let `run` and `step` work in the memory of the state that they are given. Saves a
             copy of all traces per call; the old state, its parameters included, cannot be used
@@ -118,7 +118,7 @@ class Learner:
 
         Args:
             key: from `jax.random.key(seed)`.
-            lanes: how many streams are learnt from at once.
+            lanes: how many streams there are.
             example: `(x, y)` of one step, for `step` with a window of k > 1: the steps of a segment
                 are then kept in a buffer until it is full. With a loss of one's own: the input x of
                 one step, for estimators that keep it (`window=1`, `rolling_tbptt`).
@@ -146,9 +146,12 @@ class Learner:
             params: all that is learnt.
             key: of the noise.
             lanes, example: as for `init`.
+
+        Returns:
+            the state.
         """
         checks.alive("these parameters", params)
-        if self.donate:  # what was given stays the caller's
+        if self.donate:  # the caller's arrays are copied, so that they are not overwritten
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
         engine = self.engine
         if self.readout is None:
@@ -193,14 +196,14 @@ class Learner:
             weight: loss weights (steps, lanes).
             noise: replaces the draws from the state's key: `draws(lanes)` with a leading axis of
                 segments.
-            predictions: whether to return what was predicted, too,
-            norms: and the 2-norm of each segment's gradient,
-            monitor: and the signal and noise in it, told apart by the lanes (`out.spread.snr`);
-                None for one lane.
+            predictions: also return the predictions.
+            norms: also return the 2-norm of each segment's gradient.
+            monitor: also return signal and noise of the gradient, estimated from how lanes differ
+                (`out.spread.snr`); None for one lane.
 
         Returns:
-            the new state, and losses (steps, lanes). Lanes' gradients are averaged, and a segment's
-            are divided by its length, never by the sum of the weights.
+            the new state, and losses (steps, lanes). Gradients are averaged over lanes, and those
+            of a segment are divided by its length, never by the sum of the weights.
         """
         seg = self._checked(state, x, y, reset, weight, noise)
         if state.buffer is not None:
@@ -276,7 +279,7 @@ class Learner:
         Args:
             params: as in a state.
             x, y, reset: as for `run`.
-            predictions: whether to return what was predicted, too.
+            predictions: also return the predictions.
 
         Returns:
             losses (steps, lanes).
@@ -289,17 +292,31 @@ class Learner:
     def noise_share(
         self, state: State, x: Any, *, reset: Any = None
     ) -> Float[Array, " lanes"] | None:
-        """How much of each lane's trace is noise, by the closed form: `v/(‖HG' + F‖² + v)`.
+        """The share of noise in each lane's trace, by the closed form: `v/(‖HG' + F‖² + v)`.
 
-        v is the variance that a step with this input would add to the trace G', and HG' + F what
-        the trace would be without it: 0 is exact, 1 is noise alone. For KF-TBPTT v is of all steps
-        so far, and the sum is ‖G'‖². None for estimators without a formula.
+        v is the variance that a step with this input would add to the trace G', and HG' + F the
+        mean of the new trace: 0 is exact, 1 is noise alone. For KF-TBPTT, v is that of all steps so
+        far, and the sum is ‖G'‖².
+
+        Args:
+            state, x, reset: as for `step`.
+
+        Returns:
+            the share of each lane; None for estimators without a formula.
         """
         x, reset = self._inputs(state, x, reset)
         return look.noise_share(self.engine, state, x, reset)
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
-        """What noise one segment of all lanes takes (for `noise=`, with an axis of segments)."""
+        """The noise of one segment of all lanes, as `noise=` takes it, without its first axis.
+
+        Args:
+            lanes: how many.
+            steps: of the segment, for `bptt()`, whose segment is a whole run.
+
+        Returns:
+            a tree of `Draw`.
+        """
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
@@ -310,7 +327,7 @@ class Learner:
     def advance(
         self, state: State, x: Any, *, reset: Any = None, noise: Noise = None
     ) -> tuple[State, Float[Array, "lanes h"]]:
-        """One step of every lane, for a loss of one's own: states and traces move on.
+        """One step of every lane, for a loss of one's own: new states and traces.
 
         Args:
             state: of a learner with `readout=None`.
@@ -318,7 +335,7 @@ class Learner:
             noise: replaces the draws from the state's key.
 
         Returns:
-            the new state, and the cell's outputs, which the loss is a function of.
+            the new state, and the cell's outputs h, of which the loss is a function.
 
         Example:
             >>> import jax, jax.numpy as jnp, optax, kronline as kl
@@ -360,6 +377,9 @@ class Learner:
             state: whose parameters are updated.
             grads: the cell's alone, as `pull` gives them, or `Params`.
             readout: the gradient of the parameters of one's own readout; None: zero.
+
+        Returns:
+            the state with new parameters.
         """
         checks.alive("this state", state.s, state.params)
         if not isinstance(grads, Params):
@@ -378,7 +398,7 @@ class Learner:
         return self.estimator.with_own_loss()
 
     def _kept(self, example: Any, lanes: int) -> Any:
-        """One lane's input, as an estimator that keeps it needs to know it."""
+        """One lane's input, for an estimator that keeps inputs; else None."""
         if not self._own_loss().keeps_input:
             return None
         if example is None:
