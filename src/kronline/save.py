@@ -103,11 +103,8 @@ def fingerprint(learner: Learner, state: State) -> dict[str, Any]:
     sha = hashlib.sha256(text.encode())
     for constant in _constants(program):  # arrays, which the text has by their shapes only
         sha.update(np.asarray(constant).tobytes())
-    made = {
-        "jax": jax.__version__,
-        "optax": optax.__version__,
-        "x64": jax.config.read("jax_enable_x64"),
-    }
+    told: Any = jax.config
+    made = {"jax": jax.__version__, "optax": optax.__version__, "x64": told.jax_enable_x64}
     return made | {"sha256": sha.hexdigest()}
 
 
