@@ -9,13 +9,13 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import jax
 import tyro
 from rich.console import Console
 
-from kronline import bench, compare, demo, names, native, startup, variance
+from kronline import bench, cache, compare, demo, names, native, startup, variance
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.machine import cores
@@ -90,7 +90,7 @@ class Info:
 
 def info(args: Info) -> int:
     """What this installation runs on."""
-    path = native.status()
+    path, told = native.status(), cast(Any, jax.config)
     kernel = native.library() if path.active else None
     found = {
         "kronline": __version__,
@@ -101,6 +101,7 @@ def info(args: Info) -> int:
         "path": "native kernel" if path.active else "pure JAX",
         "reason": path.reason,
         "kernel": str(kernel.path) if isinstance(kernel, native.Library) else None,
+        "programs": told.jax_compilation_cache_dir,
     }
     if args.json:
         print(json.dumps(found))
@@ -217,6 +218,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.showwarning = _warn
     try:
         startup.over()
+        cache.keep_programs(cores())
         code = _run(parse(argv))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -236,4 +238,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _warn(message: Any, *_: Any, **__: Any) -> None:
-    print(f"kronline: warning: {message}", file=sys.stderr)
+    if not cache.trouble(str(message)):
+        print(f"kronline: warning: {message}", file=sys.stderr)

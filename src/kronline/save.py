@@ -1,8 +1,11 @@
 """A learner on disk: one safetensors file, its description as JSON in the header. No pickle."""
 
 import dataclasses
+import hashlib
 import json
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ FORMAT = "kronline-learner-1"
 
 
 def save(path: str | Path, learner: Learner, state: State) -> None:
-    """Write all of a learner but its optimiser's settings, which optax cannot name.
+    """Write all of a learner; of its optimiser, which optax cannot name, a fingerprint.
 
     Args:
         path: a file; `.safetensors` is the usual ending.
@@ -30,6 +33,7 @@ def save(path: str | Path, learner: Learner, state: State) -> None:
         "format": FORMAT,
         "version": __version__,
         "learner": describe(learner),
+        "optimiser": fingerprint(learner, state),
         "buffered": state.buffer is not None,
     }
     disk.write_tree(Path(path), state, header)
@@ -41,6 +45,7 @@ def load(
     optimiser: optax.GradientTransformation | None = None,
     learner: Learner | None = None,
     example: Any = None,
+    other_optimiser: bool = False,
 ) -> tuple[Learner, State]:
     """Read what `save` wrote.
 
@@ -50,9 +55,12 @@ def load(
         learner: instead, the learner itself: needed where parts of it are not the library's (a cell
             or loss of one's own).
         example: `(x, y)` of one step, where the state was made with one (see `Learner.init`).
+        other_optimiser: go on with another optimiser, or another rate, than was in use. What it
+            remembers must be of the same shapes.
 
     Raises:
-        ValueError: if the file is damaged, or does not fit the learner.
+        ValueError: if the file is damaged, does not fit the learner, or was saved with another
+            optimiser. By another version of JAX or optax that cannot be told: a warning.
     """
     header, arrays = disk.read_tree(Path(path), FORMAT)
     if learner is None:
@@ -71,7 +79,62 @@ def load(
         raise ValueError(f"{path} holds a buffer; load needs example=(x, y), as init did")
     lanes_ = arrays["s"].shape[0]
     like = jax.eval_shape(lambda: learner.init(jax.random.key(0), lanes_, example))
-    return learner, disk.filled(path, like, arrays, header["keys"])
+    state = disk.filled(path, like, arrays, header["keys"])
+    if "optimiser" in header and not other_optimiser:
+        _same_optimiser(path, header["optimiser"], fingerprint(learner, like))
+    return learner, state
+
+
+# -- the optimiser ---------------------------------------------------------------------------------
+
+
+def fingerprint(learner: Learner, state: State) -> dict[str, Any]:
+    """What the optimiser computes: a hash of its traced program, all numbers in it included.
+
+    Args:
+        learner: which has the optimiser.
+        state: its shapes are enough.
+    """
+    params, opt = jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (state.params, state.opt)
+    )
+    program = jax.make_jaxpr(learner._optimiser.update)(params, opt, params)
+    text = re.sub(r"0x[0-9a-f]+", "", str(program))  # where a function lies in memory
+    sha = hashlib.sha256(text.encode())
+    for constant in _constants(program):  # arrays, which the text has by their shapes only
+        sha.update(np.asarray(constant).tobytes())
+    told: Any = jax.config
+    made = {"jax": jax.__version__, "optax": optax.__version__, "x64": told.jax_enable_x64}
+    return made | {"sha256": sha.hexdigest()}
+
+
+def _constants(program: Any) -> Iterator[Any]:
+    """Of a traced program, and of those within it."""
+    yield from program.consts
+    for equation in program.eqns:
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "consts")):
+            if hasattr(value, "consts"):
+                yield from _constants(value)
+
+
+def _same_optimiser(path: str | Path, was: dict[str, Any], now: dict[str, Any]) -> None:
+    if was["sha256"] == now["sha256"]:
+        return
+    fix = "or other_optimiser=True, to go on with this one"
+    differ = [
+        f"{k} {was[k]} instead of {now[k]}" for k in now if k != "sha256" and was[k] != now[k]
+    ]
+    if differ:
+        warnings.warn(
+            f"{path} was saved by {', '.join(differ)}, so that nobody can tell whether its "
+            f"optimiser was the same; make sure that it was, {fix} and without this warning",
+            stacklevel=3,
+        )
+        return
+    raise ValueError(
+        f"{path} was saved with another optimiser, or other settings of it (rate, schedule, "
+        f"momentum, clipping, ...), than it is loaded with: give the one that was in use, {fix}"
+    )
 
 
 # -- settings as JSON ------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import jax
 import jaxlib
+
+from kronline import cache
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
 HEADER = Path(__file__).with_name("mix.h")
@@ -60,7 +61,7 @@ def _library() -> Library | KernelError:
 
 def _load() -> Library:
     compiler = _compiler()
-    path = _folder() / f"kernel-{_fingerprint(compiler)}.so"
+    path = cache.folder() / f"kernel-{_fingerprint(compiler)}.so"
     if not path.exists():
         _build(compiler, path)
     try:
@@ -88,11 +89,6 @@ def _compiler() -> list[str]:
     )
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "kronline"
-
-
 def _fingerprint(compiler: list[str]) -> str:
     """A library serves one source, jaxlib, compiler and kind of CPU."""
     version = _run([*compiler, "--version"]).stdout
@@ -102,19 +98,9 @@ def _fingerprint(compiler: list[str]) -> str:
         jaxlib.__version__,
         version,
         repr((compiler, FLAGS, MACHINE)),
-        _cpu(),
+        cache.cpu(),
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _cpu() -> str:
-    """What the CPU can do, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        kinds = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
-    except OSError:
-        kinds = {platform.processor()}
-    return platform.machine() + "".join(sorted(kinds))
 
 
 def _build(compiler: list[str], path: Path) -> None:
