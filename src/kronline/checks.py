@@ -23,11 +23,7 @@ def values(a: Any) -> np.ndarray | None:
 
 
 def alive(what: str, *trees: Any) -> None:
-    """The memory of these is not that of a later state: one array of each is looked at.
-
-    Raises:
-        ValueError: if a learner with donate=True has worked in it.
-    """
+    """Raise ValueError if a learner with donate=True has overwritten these; one array is tested."""
     for tree in trees:
         a = next(iter(jax.tree.leaves(tree)), None)
         if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer) and a.is_deleted():
@@ -64,7 +60,7 @@ def array(name: str, a: Any) -> Any:
 
 def symbols(name: str, a: Any, shape: tuple[int, ...], below: int) -> None:
     """Integers of the given shape in 0..below-1."""
-    _shape(name, a, shape, "one symbol a step and lane")
+    _shape(name, a, shape, "one symbol per step and lane")
     if (v := values(a)) is not None and v.size and (v.min() < 0 or v.max() >= below):
         bad = v[(v < 0) | (v >= below)][0]
         raise ValueError(
@@ -75,12 +71,12 @@ def symbols(name: str, a: Any, shape: tuple[int, ...], below: int) -> None:
 
 def vectors(name: str, a: Any, shape: tuple[int, ...], dtype: str) -> None:
     """Real numbers of the given shape, finite in the learner's precision."""
-    _shape(name, a, shape, "one vector a step and lane")
+    _shape(name, a, shape, "one vector per step and lane")
     finite(name, a, dtype)
 
 
 def finite(name: str, a: Any, dtype: str) -> None:
-    """No NaN and no infinity, nor a number that becomes one in the learner's precision."""
+    """No NaN and no infinity, also after the cast to the learner's precision."""
     v = values(a)
     if v is None or not floating(v):
         return
@@ -114,8 +110,8 @@ def stream(cell: Cell, x: Any, lead: tuple[int, ...], dtype: str) -> Any:
     if integer(x):
         if tuple(x.shape) == (*lead, cell.inputs):
             raise ValueError(
-                f"x of integers needs shape {lead} (one symbol a step and lane), got {x.shape}; if "
-                "these are vectors, use x.astype(float)"
+                f"x of integers needs shape {lead} (one symbol per step and lane), got {x.shape}; "
+                "if these are vectors, use x.astype(float)"
             )
         symbols("x", x, lead, cell.inputs)
     elif floating(x):
@@ -149,30 +145,30 @@ def targets(readout: Readout, y: Any, lead: tuple[int, ...], dtype: str) -> Any:
 
 
 def flags(name: str, a: Any, lead: tuple[int, ...]) -> Any:
-    """Resets: booleans a step and lane; None: nowhere."""
+    """Resets: booleans per step and lane; None: nowhere."""
     if a is None:
         return np.zeros(lead, bool)
     a = array(name, a)
     if a.dtype != bool:
         raise TypeError(f"{name} must hold booleans, got dtype {a.dtype}; use {name}.astype(bool)")
-    _shape(name, a, lead, "one flag a step and lane")
+    _shape(name, a, lead, "one flag per step and lane")
     return a
 
 
 def weights(a: Any, lead: tuple[int, ...], dtype: str) -> Any:
-    """Loss weights a step and lane; None: all one."""
+    """Loss weights per step and lane; None: all one."""
     if a is None:
         return np.ones(lead, np.float32)
     a = array("weight", a)
     if not (floating(a) or integer(a)):
         raise TypeError(f"weight must hold real numbers, got dtype {a.dtype}")
-    _shape("weight", a, lead, "one loss weight a step and lane")
+    _shape("weight", a, lead, "one loss weight per step and lane")
     finite("weight", a, dtype)
     return a
 
 
 def given_noise(noise: Noise, draws: Draws) -> None:
-    """Noise handed in, against what the estimator draws."""
+    """Given noise must have the shapes and values that the estimator draws."""
     want = jax.tree.structure(draws, is_leaf=is_draw)
     got = jax.tree.structure(noise)
     if str(want) != str(got):
@@ -180,7 +176,7 @@ def given_noise(noise: Noise, draws: Draws) -> None:
     wanted = jax.tree.leaves(draws, is_leaf=is_draw)
     for d, given in zip(wanted, jax.tree.leaves(noise), strict=True):
         a = array("noise", given)
-        _shape("noise", a, d.shape, "as learner.draws(lanes) says, one a segment")
+        _shape("noise", a, d.shape, "as learner.draws(lanes) says, per segment")
         if (v := values(a)) is not None and not np.isin(v, d.values).all():
             raise ValueError(f"noise must hold the values {d.values}, got others")
 
@@ -217,7 +213,7 @@ def segment(
     weight: Any,
     dtype: str,
 ) -> Segment:
-    """The data of a run or a step, all parts checked, for a learner of the given precision."""
+    """The data of a run or a step, all parts checked; `dtype`: the learner's precision."""
     if readout is None:
         raise TypeError(
             "this needs a readout, got readout=None; give the learner one, or use advance, pull "
@@ -232,7 +228,7 @@ def segment(
 
 
 def same_kind(data: Any, buffer: Any, axes: int) -> None:
-    """Inputs and targets against the example that a buffer was made from."""
+    """Inputs and targets must have the shapes and types of a buffer's example."""
     got, want = jax.tree.leaves(data), jax.tree.leaves(buffer)
     same = len(got) == len(want) and all(
         tuple(a.shape[axes:]) == tuple(b.shape[2:]) and not (floating(a) and integer(b))
@@ -242,6 +238,6 @@ def same_kind(data: Any, buffer: Any, axes: int) -> None:
         shapes = [f"{b.dtype}{tuple(b.shape[2:])}" for b in want]
         came = [f"{a.dtype}{tuple(a.shape[axes:])}" for a in got]
         raise ValueError(
-            f"x and y need the kinds of init's example, {', '.join(shapes)} a step and lane, got "
+            f"x and y need the kinds of init's example, {', '.join(shapes)} per step and lane, got "
             f"{', '.join(came)}"
         )

@@ -5,11 +5,11 @@ from typing import Any
 
 
 class UsageError(ValueError):
-    """Something that was asked for cannot be done; the message is all that the user needs."""
+    """What was asked for cannot be done; the message says why, and needs no traceback."""
 
 
 def whole_number(owner: str, name: str, value: Any) -> int:
-    """`value` as an integer >= 1, whatever kind of integer it is."""
+    """`value`, of any integer type, as an int >= 1; else ValueError."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -20,7 +20,7 @@ def whole_number(owner: str, name: str, value: Any) -> int:
 
 
 def whole_numbers(thing: Any, *names: str) -> None:
-    """The same for fields of a frozen dataclass, which become plain integers."""
+    """The same for fields of a frozen dataclass, which become ints."""
     for name in names:
         value = whole_number(type(thing).__name__, name, getattr(thing, name))
         object.__setattr__(thing, name, value)

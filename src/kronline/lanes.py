@@ -7,8 +7,7 @@ for one lane; here it is run for many, as one of
 - `Loop()`: one lane after another;
 - `Shard(devices, inner)`: lanes split over devices, each with an inner layout.
 
-Work on a memory of which only one lane's fits the cache goes `lane_by_lane` there, whatever the
-layout does elsewhere.
+Work on a memory that is large goes `lane_by_lane`, in every layout, so that it stays in the cache.
 """
 
 from collections.abc import Callable
@@ -28,17 +27,39 @@ LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
 
 @dataclass(frozen=True)
 class Vmap:
-    """All lanes at once."""
+    """All lanes at once, as batched products; the default.
+
+    Example:
+        >>> import optax, kronline as kl
+        >>> kl.Learner(kl.RHN(8, 4), kl.softmax(4), kl.uoro(), optax.sgd(0.1)).layout
+        Vmap()
+    """
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One lane after another."""
+    """One lane after another: less memory, more time.
+
+    Example:
+        >>> import optax, kronline as kl
+        >>> sgd = optax.sgd(0.1)
+        >>> learner = kl.Learner(kl.RHN(8, 4), kl.softmax(4), kl.rtrl(), sgd, layout=kl.Loop())
+    """
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Lanes split evenly over the first `devices` devices (None: all of them)."""
+    """Lanes split evenly over devices.
+
+    Args:
+        devices: how many, the first ones; None: all.
+        inner: the layout on each device.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Shard(2, inner=kl.Loop())
+        Shard(devices=2, inner=Loop())
+    """
 
     devices: int | None = None
     inner: Vmap | Loop = field(default_factory=Vmap)
@@ -65,6 +86,9 @@ def over_lanes(fn: LaneFn, layout: Layout, *, average: bool = True) -> LaneFn:
         fn: (shared, lane) -> (out, gradients) of one lane.
         layout: how lanes are laid out.
         average: False keeps every lane's own gradient, written out, on a leading axis.
+
+    Returns:
+        the function of many lanes.
     """
     if not average:
         return _kept(fn, layout)
@@ -78,7 +102,7 @@ def over_lanes(fn: LaneFn, layout: Layout, *, average: bool = True) -> LaneFn:
 
 
 def _kept(fn: LaneFn, layout: Layout) -> LaneFn:
-    """Gradients as one more thing that comes out of a lane."""
+    """Each lane's gradient is returned on a leading axis, not summed."""
 
     def own(shared: Any, lane: Any) -> tuple[Any, Any]:
         out, grads = fn(shared, lane)
@@ -97,7 +121,7 @@ def _summed(fn: LaneFn, layout: Layout, shared: Any, lanes: Any, count: int) -> 
 
 
 def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
-    """Outer products are kept for one product at the end; the others are added up on the way."""
+    """Factors are kept for one product at the end; other gradients are added lane by lane."""
 
     def factored(g: Any) -> bool:
         return isinstance(g, Outer)
@@ -132,7 +156,7 @@ def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tu
         )
     if count % len(devices):
         raise ValueError(
-            f"Shard needs a multiple of {len(devices)} lanes (one share a device), got {count}"
+            f"Shard needs a multiple of {len(devices)} lanes (one share per device), got {count}"
         )
 
     def share(shared: Any, lanes: Any) -> tuple[Any, Any]:
@@ -156,12 +180,12 @@ def lane_by_lane(
 ) -> Callable[..., tuple[Any, Any]]:
     """`fn(own, *rest) -> (own, out)` of one lane, which `vmap` runs lane by lane.
 
-    For work on a memory so large that only one lane's fits the cache. `own` is replaced in place;
-    what all lanes share is not copied.
+    For work on a memory so large that only one lane's fits the cache. `own` is overwritten in
+    place; what all lanes share is not copied.
 
     Args:
         fn: the work on one lane.
-        together: bytes of `own` up to which lanes are taken together, as one batch; 0: one by one.
+        together: lanes are batched up to so many bytes of `own`; 0: one by one.
     """
 
     @custom_vmap
@@ -207,8 +231,8 @@ def lane_by_lane(
 def largest(n: Any) -> Any:
     """The largest n of the lanes that `vmap` runs together: one number for all of them.
 
-    For loops that end when the last lane is done: with a bound of each lane's own, `vmap` would
-    have to keep, at every turn, what the lanes that are done have.
+    For loops that end when the last lane is done. If each lane had its own bound, `vmap` would
+    select, in every iteration, the old values of all lanes that are done.
     """
     return n
 

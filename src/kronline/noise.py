@@ -14,15 +14,26 @@ Noise = Any  # the same pytree, of arrays
 
 
 class Draw(NamedTuple):
-    """Independent draws of one discrete variable: by default, random signs."""
+    """Independent draws of one discrete variable: by default, random signs.
+
+    Args:
+        shape: of the array that is drawn.
+        values: that each number may have.
+        probs: of the values; None: all equally likely.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Draw((2, 3)).values
+        (-1.0, 1.0)
+    """
 
     shape: tuple[int, ...] = ()
     values: tuple[float, ...] = (-1.0, 1.0)
-    probs: tuple[float, ...] | None = None  # None: all values equally likely
+    probs: tuple[float, ...] | None = None
 
 
 def is_draw(d: Any) -> bool:
-    """For tree functions: a Draw is a leaf."""
+    """Whether `d` is a leaf, for tree functions."""
     return isinstance(d, Draw)
 
 
@@ -46,12 +57,12 @@ def sample(key: Key[Array, ""], draws: Draws, dtype: Any = jnp.float32) -> Noise
 
 
 def for_lanes(key: Key[Array, ""], draws: Draws, lanes: int, dtype: Any = jnp.float32) -> Noise:
-    """Noise from a key, for every lane its own, on a leading axis."""
+    """Noise from a key, independent for every lane, lanes first."""
     return sample(key, repeat(draws, lanes), dtype)
 
 
 def keys(key: Key[Array, ""], clock: UInt32[Array, "2"], n: int) -> Key[Array, " n"]:
-    """The keys of the next n segments, where `clock` segments were drawn for already.
+    """The keys of the next n segments, after `clock` earlier ones.
 
     They depend on how many segments came before, not on how these were grouped.
     """
@@ -61,7 +72,7 @@ def keys(key: Key[Array, ""], clock: UInt32[Array, "2"], n: int) -> Key[Array, "
 
 
 def tick(clock: UInt32[Array, "2"], n: int) -> UInt32[Array, "2"]:
-    """n segments later. 64 bits in two words, low first: a stream does not end."""
+    """The clock n segments later: 64 bits in two words, low first, so that it never overflows."""
     low = clock[0] + jnp.uint32(n)
     return jnp.stack([low, clock[1] + (low < clock[0]).astype(jnp.uint32)])
 

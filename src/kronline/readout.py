@@ -1,4 +1,4 @@
-"""Readouts: a linear map of the cell's output, and a loss. Not recurrent: its gradient is exact."""
+"""Readouts: a linear map of the cell's output, and a loss. Its gradient is exact."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,8 @@ def squared_error(prediction: Float[Array, " o"], target: Float[Array, " o"]) ->
 class Readout:
     """`prediction = [h, 1] V`, and `loss(prediction, target)`, a scalar.
 
-    Not to be derived from: for another kind of readout, use `Learner(cell, None, ...)` with
-    `advance`, `pull` and `update`.
+    Final: for another kind of readout, use `Learner(cell, None, ...)` with `advance`, `pull` and
+    `update`.
 
     Args:
         outputs: how many numbers are predicted.
@@ -39,6 +39,11 @@ class Readout:
         targets: what targets are, so that they can be checked: "symbols" below `outputs`, "vectors"
             of that length, or "any".
         std: the weights start from N(0, std²).
+
+    Example: the absolute error.
+        >>> import jax.numpy as jnp, kronline as kl
+        >>> kl.Readout(2, lambda prediction, target: jnp.sum(jnp.abs(prediction - target))).outputs
+        2
     """
 
     outputs: int
@@ -79,8 +84,8 @@ class Readout:
     ) -> tuple[Float[Array, ""], Float[Array, " o"], Float[Array, " h"], Grads]:
         """The loss (without its weight), the prediction, and weight · d loss / d (h, params).
 
-        A penalty on h is in the derivative, not in the loss. A weight of 0 gives no derivative,
-        whatever h and the loss are.
+        A penalty on h is in the derivative, not in the loss. For a weight of 0 the derivative of
+        the loss is 0, even where h or the loss is not finite.
         """
         prediction = self.predict(params, h)
         loss, back = jax.vjp(lambda o: self.loss(o, target), prediction)
@@ -100,7 +105,7 @@ class Readout:
     ) -> Float[Array, ""]:
         """What one step adds to what is minimised: its loss, weighted, and a penalty on h."""
         weighted = loss * weight.astype(loss.dtype)
-        # c‖h‖², whatever the loss weighs
+        # c‖h‖² does not depend on the weight of the loss
         return weighted + self.penalty * jnp.sum(h**2) if self.penalty else weighted
 
     def gradients(self, h: Float[Array, "k h"], do: Float[Array, "k o"]) -> Grads:
@@ -109,10 +114,36 @@ class Readout:
 
 
 def softmax(symbols: int, *, std: float = 0.01) -> Readout:
-    """A distribution over symbols; targets are integers below `symbols`; the loss is in nats."""
+    """A distribution over symbols: `loss = −log softmax([h, 1] V)[target]`, in nats.
+
+    Args:
+        symbols: how many; targets are integers below that.
+        std: the weights start from N(0, std²).
+
+    Returns:
+        the readout.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.softmax(4).targets
+        'symbols'
+    """
     return Readout(symbols, cross_entropy, "symbols", std)
 
 
 def linear(outputs: int, *, std: float = 0.01) -> Readout:
-    """Real-valued predictions with half the squared error."""
+    """Real-valued predictions: `loss = ½‖[h, 1] V − target‖²`.
+
+    Args:
+        outputs: how many numbers are predicted; targets are vectors of that length.
+        std: the weights start from N(0, std²).
+
+    Returns:
+        the readout.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.linear(2).targets
+        'vectors'
+    """
     return Readout(outputs, squared_error, "vectors", std)

@@ -1,8 +1,8 @@
 """Constraints and penalties, beside the loss, that might make gradients less noisy.
 
-Noise is carried over by H, which is made of recurrent weights and of slopes of the activations. So
-the weights can be bounded, the activations kept small, or the variance itself, of which KF-RTRL and
-others have a formula, be made part of what is minimised.
+H carries noise from step to step. It depends on the recurrent weights and on the slopes of the
+activations. So the weights can be bounded, the activations kept small, or the variance itself, for
+which KF-RTRL and others have a formula, be added to the loss.
 """
 
 import math
@@ -28,13 +28,14 @@ Block = Float[Array, "b r n"]  # the recurrent weights of r gates
 
 @dataclass(frozen=True)
 class Regulariser:
-    """What is done beside the loss. Subclasses replace one of three things; the others do nothing.
+    """A constraint or a penalty. Subclasses replace one of three methods; the others do nothing.
 
-    Weights after an update, the loss of a step, or the gradient of a lane.
+    `constrained`: the weights after an update. `read`: the loss of a step. `gradient`: the gradient
+    of a lane.
     """
 
     def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
-        """Raise TypeError, with what to use instead, where this cannot be done."""
+        """Raise TypeError, with what to use instead, where this does not apply."""
         return None
 
     def constrained(self, cell: Cell, weights: Any) -> Any:
@@ -42,7 +43,7 @@ class Regulariser:
         return weights
 
     def read(self, readout: Readout) -> Readout:
-        """The readout, with what its loss is to have besides."""
+        """The readout, with an additional term in its loss."""
         return readout
 
     def gradient(
@@ -55,7 +56,7 @@ class Regulariser:
         x: Any,
         reset: Any,
     ) -> Grads | None:
-        """A gradient of the cell's weights, a step, to be added to that of the loss; one lane."""
+        """An additional gradient of the cell's weights, per step; of one lane."""
         return None
 
 
@@ -108,7 +109,7 @@ class RowNorm(Constraint):
         return called("row_norm", self.limit)
 
     def nearest(self, W: Block) -> Block:
-        """Longer ones are shortened."""
+        """Columns that are longer are scaled to the limit."""
         norm = jnp.sqrt(jnp.sum(W**2, axis=0, keepdims=True))
         return jnp.where(norm > self.limit, W * (self.limit / jnp.maximum(norm, self.limit)), W)
 
@@ -152,10 +153,10 @@ class SpectralNorm(Constraint):
 
 @dataclass(frozen=True)
 class Activation(Regulariser):
-    """`weight · ‖h‖²` of what the readout sees, added to the loss of every step.
+    """`weight · ‖h‖²` of the cell's output h, added to the loss of every step.
 
-    Whatever that step's loss weighs. Its gradient is the estimator's, as of any other loss; the
-    losses that are reported are without it.
+    It does not depend on the loss weights. Its gradient is the estimator's, as of any other loss;
+    reported losses do not include it.
     """
 
     weight: float
@@ -185,10 +186,10 @@ class Activation(Regulariser):
 class NoisePenalty(Regulariser):
     """`weight · log(1 + v/‖HG' + F‖²)`, v the closed-form variance that a step adds to the trace.
 
-    Its gradient is that of v alone, `weight · ∂v/(v + ‖HG' + F‖²)`: state, trace and the mean's
-    square are held fixed, so it tells how this step's weights make this step's noise. Evaluated at
-    the first step of every segment. In pure JAX, which the kernel's speed is lost with: with 64
-    units and 8 lanes a step takes six to eight times as long.
+    Its gradient is that of v alone, `weight · ∂v/(v + ‖HG' + F‖²)`: state, trace and the squared
+    mean are constants, so only this step's noise counts. Evaluated at the first step of every
+    segment. In pure JAX, without the kernel: with 64 units and 8 lanes, each step takes six to
+    eight times as long.
     """
 
     weight: float
@@ -231,24 +232,71 @@ class NoisePenalty(Regulariser):
 
 
 def row_norm(limit: float) -> RowNorm:
-    """The norm of the recurrent weights into each unit and gate is kept below a limit."""
+    """Bound the norm of the recurrent weights into each unit and gate: `‖W[:, k, j]‖ <= limit`.
+
+    Args:
+        limit: the largest norm.
+
+    Returns:
+        the constraint, for `Learner(regularisers=(...,))`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.regularise.row_norm(1.0)
+        RowNorm(limit=1.0)
+    """
     return RowNorm(limit)
 
 
 def spectral(limit: float) -> SpectralNorm:
-    """The largest singular value of each gate's recurrent weights is kept below a limit.
+    """Bound the largest singular value of each gate's recurrent weights: `σ(W[:, k, :]) <= limit`.
 
-    Takes an SVD a gate and update where weights are near the limit. If other work shares the cores,
-    set OPENBLAS_NUM_THREADS=1: LAPACK's threads wait by spinning (`kronline sweep` does so itself).
+    Takes an SVD per gate and update where weights are near the limit. If other work shares the
+    cores, set OPENBLAS_NUM_THREADS=1: LAPACK's threads wait by spinning (`kronline sweep` sets it).
+
+    Args:
+        limit: the largest singular value.
+
+    Returns:
+        the constraint, for `Learner(regularisers=(...,))`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.regularise.spectral(0.9)
+        SpectralNorm(limit=0.9)
     """
     return SpectralNorm(limit)
 
 
 def activation(weight: float) -> Activation:
-    """`weight · ‖h‖²` is added to the loss of every step."""
+    """Add `weight · ‖h‖²`, of the cell's output h, to the loss of every step.
+
+    Args:
+        weight: of the penalty.
+
+    Returns:
+        the penalty, for `Learner(regularisers=(...,))`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.regularise.activation(0.01)
+        Activation(weight=0.01)
+    """
     return Activation(weight)
 
 
 def noise(weight: float) -> NoisePenalty:
-    """The closed-form variance of the trace, relative to its size, is made part of the loss."""
+    """Add `weight · log(1 + v/‖HG' + F‖²)`, v the variance that a step adds to the trace.
+
+    Args:
+        weight: of the penalty.
+
+    Returns:
+        the penalty, for `Learner(regularisers=(...,))`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.regularise.noise(0.1)
+        NoisePenalty(weight=0.1)
+    """
     return NoisePenalty(weight)

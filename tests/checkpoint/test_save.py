@@ -1,7 +1,10 @@
 """A learner on disk: what comes back goes on bit for bit; what is damaged is refused."""
 
 import json
+import os
+import subprocess
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import save as to_bytes
 
 import kronline as kl
 from kronline import disk
@@ -116,6 +120,82 @@ def test_another_optimiser_is_noticed(saved):
         kl.load(saved[0], optimiser=optax.sgd(0.1))
     with pytest.raises(ValueError, match="optimiser="):
         kl.load(saved[0])
+
+
+def chain(rate=1e-2, clip=1.0, decay=1e-4, steps=100):
+    schedule = optax.linear_schedule(rate, 0.0, steps)
+    return optax.chain(optax.clip_by_global_norm(clip), optax.adamw(schedule, weight_decay=decay))
+
+
+def table(last):
+    """A schedule of three rates, in turn."""
+    rates = np.array([1, 2, last], np.float32)
+    return lambda t: jnp.asarray(rates)[t % 3]
+
+
+OTHERS = {
+    "rate": (ADAM, optax.adam(1.0000001e-2)),
+    "epsilon": (ADAM, optax.adam(1e-2, eps=1e-7)),
+    "kind": (ADAM, optax.amsgrad(1e-2)),
+    "nothing remembered": (optax.sgd(0.1), optax.sgd(0.2)),
+    "sign": (optax.sgd(0.1), optax.sgd(-0.1)),
+    "clip": (chain(), chain(clip=2.0)),
+    "decay": (chain(), chain(decay=0.0)),
+    "schedule": (chain(), chain(steps=101)),
+    "table": (optax.sgd(table(3)), optax.sgd(table(4))),
+    "table within": (optax.sgd(jax.jit(table(3))), optax.sgd(jax.jit(table(4)))),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_optimiser_or_rate_is_refused(name, tmp_path):
+    was, now = OTHERS[name]
+    for every in (None, 4):
+        a = replace(make(update_every=every), optimiser=was)
+        kl.save(tmp_path / "a", a, a.init(jax.random.key(0), 2))
+        kl.load(tmp_path / "a", optimiser=was)
+        match = r"another optimiser|does not fit" if name == "kind" else r"other_optimiser=True"
+        with pytest.raises(ValueError, match=match):
+            kl.load(tmp_path / "a", optimiser=now)
+        with pytest.raises(ValueError, match=match):
+            kl.load(tmp_path / "a", learner=replace(a, optimiser=now))
+        if name != "kind":
+            b, _ = kl.load(tmp_path / "a", optimiser=now, other_optimiser=True)
+            assert b.optimiser is now
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_same_optimiser_made_anew_is_taken_in_any_process(tmp_path):
+    a = replace(make(), optimiser=chain())
+    kl.save(tmp_path / "a", a, a.init(jax.random.key(0), 2))
+    kl.load(tmp_path / "a", optimiser=chain())
+    jax.clear_caches()
+    kl.load(tmp_path / "a", optimiser=chain())
+    see = "import sys, kronline as kl, test_save; kl.load(sys.argv[1], optimiser=test_save.chain())"
+    here = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    words = [sys.executable, "-W", "error::UserWarning", "-c", see, tmp_path / "a"]
+    subprocess.run(words, check=True, env=os.environ | here)
+
+
+def rewritten(path, change):
+    """The file with another header, and a checksum to it."""
+    header, arrays = disk.read_tree(path, "kronline-2")
+    change(header)
+    header["sha256"] = disk._checksum(header, arrays)
+    disk.write(path, to_bytes(arrays, {"kronline": json.dumps(header)}))
+
+
+def test_other_versions_cannot_tell_and_older_files_are_read(saved, recwarn):
+    path = saved[0]
+    rewritten(path, lambda h: h["optimiser"].update(jax="0.1"))
+    kl.load(path, optimiser=ADAM)  # the same program, by any version
+    assert not recwarn
+    with pytest.warns(UserWarning, match="was saved by jax 0.1 instead of .* nobody can tell"):
+        kl.load(path, optimiser=optax.adam(1e-3))
+    kl.load(path, optimiser=optax.adam(1e-3), other_optimiser=True)
+    rewritten(path, lambda h: h.pop("optimiser"))
+    kl.load(path, optimiser=optax.adam(1e-3))
+    assert not recwarn
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "text", "header"])

@@ -3,12 +3,12 @@
 Three kinds, by what a trace may know about them:
 
 - `Cell`: any differentiable step. UORO, RTRL, BPTT and TBPTT take it.
-- `LinearCell`: every weight enters as `z = linear(name, *pieces)`. One Kronecker pair a weight
+- `LinearCell`: every weight enters as `z = linear(name, *pieces)`. One Kronecker pair per weight
   matrix is then exactly unbiased, whatever the step does with z.
-- `UnitCell`: besides, each unit's new state depends on its own z and old state only (the paper's
+- `UnitCell`: also, each unit's new state depends on its own z and old state only (the paper's
   Lemma 1). Written as a function of ONE unit's scalars; D, E, H and ĥ are derived here.
 
-No batch axis, and no algorithm, in this package.
+There is no batch axis and no algorithm in this package.
 """
 
 import functools
@@ -35,7 +35,7 @@ Input = Float[Array, " d"] | Int[Array, ""]  # a vector, or one symbol
 
 
 class OneHot(NamedTuple):
-    """A symbol as a feature vector that is never written out: a row look-up."""
+    """A symbol as a one-hot vector that is never written out: products with it look up a row."""
 
     symbol: Int[Array, ""]
     size: int
@@ -70,7 +70,26 @@ def apply(W: Float[Array, "m r n"], pieces: tuple[Piece, ...]) -> Float[Array, "
 
 
 class Cell(ABC):
-    """Any differentiable step. Subclasses give `size`, `outputs`, `init` and `step`."""
+    """Any differentiable step, `s' = f(s, x; θ)`: UORO, RTRL, BPTT and TBPTT take it.
+
+    Subclasses are frozen dataclasses with a field `inputs`, and give `size`, `init` and `step`;
+    `outputs` and `output` where the readout sees a part of the state only.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import jax, jax.numpy as jnp, kronline as kl
+        >>> @dataclass(frozen=True)
+        ... class Bilinear(kl.Cell):  # its weights enter as x W s, which is no linear map of s
+        ...     inputs: int
+        ...     size = 2
+        ...
+        ...     def init(self, key, dtype=jnp.float32):
+        ...         return jax.random.normal(key, (self.inputs, 2, 2), dtype)
+        ...
+        ...     def step(self, params, s, x):
+        ...         return jnp.tanh(jnp.einsum("i,ijk,k->j", x, params, s) + 1)
+        >>> kl.uoro().check(Bilinear(3))  # no error: it is taken
+    """
 
     inputs: int  # an input is a vector of this length, or a symbol below it
 
@@ -125,7 +144,36 @@ class Cell(ABC):
 
 
 class LinearCell(Cell):
-    """A step whose weights enter only as `linear(name, *pieces)`: one Kronecker pair a weight."""
+    """A step whose weights enter only as `z = linear(name, *pieces)`.
+
+    `linear` multiplies the pieces, side by side, with the named matrix: `z = [pieces] W`. The step
+    may do anything with z. So `∂s'/∂W = [pieces] ⊗ ∂s'/∂z` exactly: one Kronecker pair per weight
+    matrix. Subclasses are frozen dataclasses with fields `inputs` and `init_weights`, and give
+    `size`, `weights` and `forward`.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import jax.numpy as jnp, kronline as kl
+        >>> @dataclass(frozen=True)
+        ... class Residual(kl.LinearCell):  # s' = s + tanh([s, x] A) B
+        ...     hidden: int
+        ...     inputs: int
+        ...     init_weights: kl.Normal = kl.Normal(0.1)
+        ...
+        ...     @property
+        ...     def size(self):
+        ...         return self.hidden
+        ...
+        ...     def weights(self):
+        ...         return {
+        ...             "A": kl.Weight(self.hidden, self.inputs, False, ("a",), self.hidden),
+        ...             "B": kl.Weight(self.hidden, 0, False, ("b",), self.hidden),
+        ...         }
+        ...
+        ...     def forward(self, linear, s, x):
+        ...         return s + linear("B", jnp.tanh(linear("A", s, x)[0]))[0]
+        >>> kl.kf_rtrl().check(Residual(3, 2))  # no error: it is taken
+    """
 
     init_weights: Init
 
@@ -142,7 +190,7 @@ class LinearCell(Cell):
         return self.init_weights
 
     def init(self, key: Key[Array, ""], dtype: Any = jnp.float32) -> dict[str, Array]:
-        """One array (m, r, n) a weight matrix."""
+        """One array (m, r, n) per weight matrix."""
         weights = self.weights()
         for name in weights:
             if isinstance(initialiser := self.initialiser(name), GateBias):
@@ -163,8 +211,8 @@ class LinearCell(Cell):
     ) -> tuple[Vector, dict[str, Float[Array, " m"]]]:
         """The step with `z + dz` in place of each z, and the feature vectors that it met.
 
-        Derivatives with respect to dz are `∂s'/∂z`: with the features, they hold all that is to be
-        known of `∂s'/∂W`, in a fraction of the memory.
+        Derivatives with respect to dz are `∂s'/∂z`: together with the features they determine
+        `∂s'/∂W`, in a fraction of the memory.
         """
         weights, feats = self.weights(), {}
 
@@ -199,7 +247,7 @@ class LinearCell(Cell):
         return jac.Kronecker(new, groups, jac.DenseH(H))
 
     def structure(self, params: Params = None) -> jac.Structure:
-        """Weights are visible, and so is where H and M may differ from zero."""
+        """Also that weights are visible, and where H and M may differ from zero."""
         told = super().structure(params)
         return replace(told, linear=True, pattern=partial(pattern, self))
 
@@ -209,14 +257,14 @@ class LinearCell(Cell):
         return {name: masked(g, weights[name]) for name, g in grads.items()}
 
 
-POINTS = 16  # random places at which Jacobians are looked at
+POINTS = 16  # random points at which Jacobians are evaluated
 
 
 @functools.lru_cache(maxsize=64)
 def pattern(cell: LinearCell) -> jac.Pattern:
     """Where H (N, N) and each weight's M (N, r, n) may differ from zero, whatever the weights are.
 
-    They are looked at in random places: an entry that is zero in all of these is always zero.
+    They are evaluated at random points: an entry that is zero at all of these is always zero.
     """
     rng = np.random.default_rng(0)
 
@@ -242,7 +290,7 @@ def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
 
 
 def mask_of(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
-    """Its mask as an array of JAX's, if there is one."""
+    """Its mask as a JAX array, if there is one."""
     return None if w.mask is None else jnp.asarray(w.mask, dtype)
 
 
@@ -250,12 +298,30 @@ def mask_of(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
 class UnitCell(LinearCell):
     """A cell given by ONE unit's scalars: `unit(z, s)`. Subclasses name gates and slots.
 
+    `z = ĥ W` with ĥ = [slots that are read, x, 1], then the same function of each unit's own z and
+    slots: the paper's class of networks. D, E and H are derived from `unit`.
+
     Args:
         hidden: units, n.
         inputs: length of an input vector, or number of symbols.
         bias: whether ĥ ends in a constant 1.
         init_weights: how W starts; N(0, 0.01²) as in the paper's group's later code.
         sparse: which units read which, in blocks; None: all read all.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import jax, jax.numpy as jnp, kronline as kl
+        >>> @dataclass(frozen=True)
+        ... class MinimalGated(kl.UnitCell):
+        ...     gates = ("f", "g")  # two linear maps of [h, x, 1]
+        ...
+        ...     def unit(self, z, s):  # one unit: z of its gates, s of its slots
+        ...         f = jax.nn.sigmoid(z[0])
+        ...         return (1 - f) * s[0] + f * jnp.tanh(z[1])
+        >>> MinimalGated(3, 2).weights()["W"].shape  # (3 + 2 + 1, gates, units)
+        (6, 2, 3)
+
+    Reference: Mujika, Meier & Steger, NeurIPS 2018, Lemma 1.
     """
 
     hidden: int
@@ -265,7 +331,7 @@ class UnitCell(LinearCell):
     sparse: Blocks | None = field(default=None, kw_only=True)
 
     gates: ClassVar[tuple[str, ...]] = ("z",)  # r linear maps of ĥ
-    slots: ClassVar[tuple[str, ...]] = ("h",)  # q numbers a unit remembers
+    slots: ClassVar[tuple[str, ...]] = ("h",)  # q numbers that each unit remembers
     reads: ClassVar[tuple[str, ...]] = ("h",)  # the slots in ĥ, which the readout sees too
 
     def __post_init__(self) -> None:
@@ -305,7 +371,7 @@ class UnitCell(LinearCell):
         return {"W": w}
 
     def _mask(self) -> np.ndarray | None:
-        """The cell's own mask, and that of the blocks."""
+        """The cell's mask, times that of the blocks."""
         own = self.mask()
         if self.sparse is None:
             return own
@@ -338,7 +404,7 @@ class UnitCell(LinearCell):
         return self.output(s), encode(x, self.inputs), *one
 
     def structure(self, params: Params = None) -> jac.Structure:
-        """Units are visible, too."""
+        """Also that units are visible."""
         return replace(super().structure(params), slots=len(self.slots))
 
     def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
@@ -364,7 +430,18 @@ class UnitCell(LinearCell):
 
 @dataclass(frozen=True)
 class Opaque(Cell):
-    """A cell with its structure hidden: only products with its Jacobians are left."""
+    """A cell with its structure hidden: only products with its Jacobians are available.
+
+    For tests and comparisons: the estimators that take any cell give the same gradient for it.
+
+    Args:
+        cell: any cell.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Opaque(kl.GRU(3, 2)).structure().linear
+        False
+    """
 
     cell: Cell
 

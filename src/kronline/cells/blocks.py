@@ -15,18 +15,23 @@ class Blocks:
 
     Block i of R reads blocks i + o (modulo R) for some offsets o, the same for all i. Offset 0 is
     always there, so that a block reads itself; so is 1, so that each block is reached from every
-    other; the rest are drawn. Units have no order, so nothing is gained by more random patterns,
-    which have no fixed shapes and need their rows gathered.
+    other; the rest are drawn. Units have no order, so more random patterns would bring nothing; and
+    these would have no fixed shapes, and rows would have to be gathered.
 
     Blocks get smaller than `size` where n is not a multiple of it, and where larger ones would miss
     the density by more than a quarter. Two blocks of R is the least, whatever the density.
 
-    Example: `RHN(256, 50, sparse=Blocks(0.25))`.
-
     Args:
-        density: the share of the recurrent weights that exist; `exact(n)` is what it comes to.
-        size: units a block, at most.
+        density: the share of the recurrent weights that exist; `exact(n)` gives the exact share.
+        size: units per block, at most.
         seed: of the offsets.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Blocks(0.25).exact(256)
+        0.25
+        >>> float(kl.RHN(256, 50, sparse=kl.Blocks(0.25)).weights()["W"].mask[:256].mean())
+        0.25
     """
 
     density: float
@@ -43,7 +48,7 @@ class Blocks:
             raise ValueError(f"Blocks needs seed >= 0, an integer, got {self.seed!r}")
 
     def units(self, n: int) -> int:
-        """`B`: units a block, of n."""
+        """`B`: units per block, of n."""
         fits = [B for B in range(min(self.size, n), 0, -1) if n % B == 0]
         good = [B for B in fits if 0.8 <= self._share(n // B) / self.density <= 1.25]
         return good[0] if good else fits[-1]

@@ -18,7 +18,18 @@ from kronline.linearised import Vector
 class GRU(UnitCell):
     """Reset-after GRU: `c = tanh(z_x + σ(r)·z_h)`, `h' = (1−σ(u))·c + σ(u)·h`. Unit-wise.
 
-    z_x meets the input and the bias only, z_h the state only: two masked maps.
+    z_x sees the input and the bias only, z_h the state only: two masked maps.
+
+    Args:
+        hidden, inputs, bias, init_weights, sparse: as for every `UnitCell`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.GRU(3, 2).weights()["W"].gates
+        ('r', 'u', 'x', 'h')
+
+    Reference: Cho et al., Learning Phrase Representations using RNN Encoder-Decoder, 2014, with the
+    reset gate behind the matrix, as in common fast implementations.
     """
 
     gates: ClassVar[tuple[str, ...]] = ("r", "u", "x", "h")
@@ -44,6 +55,19 @@ class ResetBeforeGRU(LinearCell):
 
     The reset gate acts before the candidate's matrix, so that r's weights touch every unit: outside
     the paper's Lemma 1, and still exactly unbiased with two Kronecker pairs.
+
+    Args:
+        hidden: units, n.
+        inputs: length of an input vector, or number of symbols.
+        bias: whether features end in a constant 1.
+        init_weights: how the weights start.
+
+    Example:
+        >>> import kronline as kl
+        >>> list(kl.ResetBeforeGRU(3, 2).weights())
+        ['gates', 'candidate']
+
+    Reference: Cho et al., Learning Phrase Representations using RNN Encoder-Decoder, 2014.
     """
 
     hidden: int

@@ -15,14 +15,28 @@ from kronline.show import called, parts
 
 @dataclass(frozen=True)
 class Weight:
-    """The shape of one weight matrix, (m, r, n), by the meaning of its rows and columns."""
+    """The shape of one weight matrix, (m, r, n), by the meaning of its rows and columns.
 
-    recurrent: int  # rows that meet the state
-    inputs: int  # rows that meet the input
-    bias: bool  # a last row that meets the constant 1
-    gates: tuple[str, ...]  # r linear maps, by name
-    units: int  # n
-    mask: np.ndarray | None = None  # (m, r, n or 1): 0 where a weight does not exist
+    Args:
+        recurrent: rows that multiply the state.
+        inputs: rows that multiply the input.
+        bias: whether there is a last row, which multiplies the constant 1.
+        gates: r linear maps, by name.
+        units: n.
+        mask: (m, r, n or 1), 0 where a weight does not exist; None: all exist.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Weight(3, 2, True, ("f", "g"), 3).shape
+        (6, 2, 3)
+    """
+
+    recurrent: int
+    inputs: int
+    bias: bool
+    gates: tuple[str, ...]
+    units: int
+    mask: np.ndarray | None = None
 
     @property
     def rows(self) -> int:
@@ -50,7 +64,16 @@ class Init(Protocol):
 
 @dataclass(frozen=True)
 class Normal:
-    """All weights, biases included, from N(0, std²). The paper's group used std = 0.01."""
+    """All weights, biases included, from N(0, std²). The paper's group used std = 0.01.
+
+    Args:
+        std: the standard deviation.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.RHN(64, 4, init_weights=kl.Normal(0.1)).init_weights
+        Normal(std=0.1)
+    """
 
     std: float = 0.01
 
@@ -61,7 +84,16 @@ class Normal:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Weights uniform in ±scale, biases zero; the scale is 1/√n for n units unless it is given."""
+    """Weights uniform in ±scale, biases zero.
+
+    Args:
+        scale: the largest weight; None: 1/√n for n units.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.GRU(64, 4, init_weights=kl.Uniform()).init_weights
+        Uniform(scale=None)
+    """
 
     scale: float | None = None
 
@@ -78,7 +110,19 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """Recurrent rows orthogonal for each gate (times `scale`), inputs N(0, 1/d), bias zero."""
+    """Recurrent rows orthogonal for each gate, inputs N(0, 1/d) for d inputs, bias zero.
+
+    Args:
+        scale: of the recurrent rows.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Tanh(64, 4, init_weights=kl.Orthogonal(0.9)).init_weights
+        Orthogonal(scale=0.9)
+
+    Reference: Saxe, McClelland & Ganguli, Exact solutions to the nonlinear dynamics of learning in
+    deep linear neural networks, 2013.
+    """
 
     scale: float = 1.0
 
@@ -103,6 +147,15 @@ class Spectral:
 
     Each gate's square block for each slot that it reads gets the radius (the largest |eigenvalue|);
     weights that do not exist count as zero. Inputs are N(0, inputs²), biases zero.
+
+    Args:
+        radius: the spectral radius of each block.
+        inputs: the standard deviation of the weights of inputs.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Tanh(64, 4, init_weights=kl.Spectral(0.9)).init_weights
+        Spectral(radius=0.9, inputs=1.0)
 
     Reference: Jaeger, The "echo state" approach to analysing and training recurrent neural
     networks, 2001.
@@ -139,10 +192,7 @@ class Spectral:
 
 @dataclass(frozen=True)
 class GateBias:
-    """Another initialisation, with constants added to the biases of named gates.
-
-    Example: `LSTM(64, 50, init_weights=gate_bias(Orthogonal(), f=1.0))`.
-    """
+    """Another initialisation, with constants added to the biases of named gates (`gate_bias`)."""
 
     base: Init
     offsets: tuple[tuple[str, float], ...]
@@ -179,5 +229,22 @@ class GateBias:
 
 
 def gate_bias(base: Init = Normal(), **offsets: float) -> GateBias:  # noqa: B008
-    """`base`, with constants added to the biases of named gates: `gate_bias(f=1.0)`."""
+    """An initialisation with constants added to the biases of named gates.
+
+    Args:
+        base: how all weights start, before that.
+        offsets: what is added, by the name of the gate.
+
+    Returns:
+        the initialisation, for a cell's `init_weights`.
+
+    Example: an LSTM that remembers at the start.
+        >>> import kronline as kl
+        >>> cell = kl.LSTM(64, 50, init_weights=kl.gate_bias(kl.Orthogonal(), f=1.0))
+        >>> cell.init_weights.offsets
+        (('f', 1.0),)
+
+    Reference: Jozefowicz, Zaremba & Sutskever, An Empirical Exploration of Recurrent Network
+    Architectures, 2015, for a forget gate's bias of 1.
+    """
     return GateBias(base, tuple(sorted(offsets.items())))

@@ -28,18 +28,24 @@ def _surrogate(sharpness: float, at: Any, along: Any) -> tuple[Array, Array]:
 class LIF(UnitCell):
     """`v' = (1−α) v + ĥ W − ϑ s`, `s' = 1 if v' > ϑ else 0`: a membrane v and its spikes s.
 
-    A spike lowers the membrane by the threshold ϑ, a step later. Only spikes are read, by the other
-    units and by the readout. A spike has no useful derivative: forward and reverse mode both take
-    `1/(1 + sharpness·|v'/ϑ − 1|)² / ϑ` for ds'/dv', which is never zero, so that RTRL still equals
-    BPTT, and "unbiased" means: towards that surrogate gradient. The derivative of the reset is
-    kept. With `reservoir()` this is a liquid state machine (Maass et al., 2002).
+    A spike lowers the membrane by the threshold ϑ in the next step. Only spikes are read, by the
+    other units and by the readout. A spike has no useful derivative: forward and reverse mode both
+    take `1/(1 + sharpness·|v'/ϑ − 1|)² / ϑ` for ds'/dv', which is never zero. So RTRL still equals
+    BPTT, and "unbiased" refers to that surrogate gradient. The derivative of the reset is kept.
+    With `reservoir()` this is a liquid state machine (Maass et al., 2002).
 
-    Weights start larger than other cells', by `Spectral()`: else no unit ever fires.
+    Weights start larger than other cells', by `Spectral()`; with small ones no unit ever fires.
 
     Args:
+        hidden, inputs, bias, init_weights, sparse: as for every `UnitCell`.
         leak: α, the part of the membrane's potential that is lost in a step.
         threshold: ϑ.
         sharpness: of the surrogate derivative.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.LIF(3, 2).size  # v and s of each unit
+        6
 
     References: Neftci, Mostafa & Zenke, Surrogate gradient learning in spiking neural networks,
     2019; the derivative is that of Zenke & Ganguli, SuperSpike, 2018.

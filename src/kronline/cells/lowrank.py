@@ -35,11 +35,14 @@ class LowRank(LinearCell):
     V starts with orthogonal columns of such a length that z starts about as large as with a matrix
     of full rank; U starts as the cell inside says.
 
-    Example: `LowRank(RHN(256, 50), rank=16)`.
-
     Args:
         cell: whose units these are.
         rank: ρ.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.LowRank(kl.RHN(256, 50), rank=16).weights()["V"].shape
+        (256, 1, 16)
     """
 
     cell: UnitCell

@@ -33,7 +33,15 @@ class RHN(UnitCell):
     """The paper's RHN of depth one: `g = 2σ(z1) − 1`, `t = σ(z2)`, `h' = g·t + h·(1−t)`.
 
     Args:
+        hidden, inputs, bias, init_weights, sparse: as for every `UnitCell`.
         activation: "sigmoid" for the paper's 2σ(z)−1, "tanh" for the usual one.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.RHN(3, 2).weights()["W"].shape  # (3 + 2 + 1, gates, units)
+        (6, 2, 3)
+
+    Reference: Zilly, Srivastava, Koutník & Schmidhuber, Recurrent Highway Networks, 2016.
     """
 
     activation: Activation = field(default="sigmoid", kw_only=True)
@@ -52,8 +60,23 @@ class RHN(UnitCell):
 class DeepRHN(LinearCell):
     """An RHN of recurrence depth L: a parameter touches many units within one step.
 
-    Outside the paper's Lemma 1, and still exactly unbiased with one Kronecker pair a layer. The
+    Outside the paper's Lemma 1, and still exactly unbiased with one Kronecker pair per layer. The
     input enters at the first layer only.
+
+    Args:
+        hidden: units, n.
+        inputs: length of an input vector, or number of symbols.
+        depth: L.
+        bias: whether each layer's features end in a constant 1.
+        activation: as for `RHN`.
+        init_weights: how the weights start.
+
+    Example:
+        >>> import kronline as kl
+        >>> list(kl.DeepRHN(3, 2, depth=2).weights())
+        ['layer0', 'layer1']
+
+    Reference: Zilly, Srivastava, Koutník & Schmidhuber, Recurrent Highway Networks, 2016.
     """
 
     hidden: int
@@ -74,7 +97,7 @@ class DeepRHN(LinearCell):
         return self.hidden
 
     def weights(self) -> dict[str, Weight]:
-        """One matrix a layer."""
+        """One matrix per layer."""
         return {
             f"layer{d}": Weight(
                 self.hidden, 0 if d else self.inputs, self.bias, ("g", "t"), self.hidden

@@ -20,7 +20,14 @@ def _within(prefix: str, linear: Linear) -> Linear:
 class Stack(LinearCell):
     """Layers, each fed by the new output of the one below; the readout sees the top.
 
-    Example: `Stack((RHN(64, 50), RHN(64, 64)))`.
+    Args:
+        layers: cells with visible linear maps, lowest first; each has as many inputs as the one
+            below has outputs.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Stack((kl.RHN(64, 50), kl.RHN(32, 64))).outputs
+        32
     """
 
     layers: tuple[LinearCell, ...]
@@ -89,7 +96,15 @@ class Stack(LinearCell):
 class Embedded(LinearCell):
     """A cell behind a trained embedding of its input: `e = x E`, then the cell's step on e.
 
-    Example: `Embedded(LSTM(64, 16), inputs=10_000)` for ten thousand symbols as 16 numbers each.
+    Args:
+        cell: a cell with visible linear maps, whose inputs are embedded vectors.
+        inputs: number of symbols, or length of an input vector.
+        init_weights: how the embedding starts.
+
+    Example: ten thousand symbols as 16 numbers each.
+        >>> import kronline as kl
+        >>> kl.Embedded(kl.LSTM(64, 16), inputs=10_000).weights()["embedding"].shape
+        (10000, 1, 16)
     """
 
     cell: LinearCell

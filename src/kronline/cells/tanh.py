@@ -11,7 +11,18 @@ from kronline.cells.base import UnitCell
 
 @dataclass(frozen=True)
 class Tanh(UnitCell):
-    """`h' = tanh(ĥ W)`."""
+    """`h' = tanh(ĥ W)`: a plain recurrent network.
+
+    Args:
+        hidden, inputs, bias, init_weights, sparse: as for every `UnitCell`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Tanh(3, 2).weights()["W"].shape  # (3 + 2 + 1, gates, units)
+        (6, 1, 3)
+
+    Reference: Elman, Finding Structure in Time, 1990.
+    """
 
     def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
         """One unit."""
@@ -20,7 +31,20 @@ class Tanh(UnitCell):
 
 @dataclass(frozen=True)
 class LeakyTanh(UnitCell):
-    """`h' = (1−α) h + α tanh(ĥ W)`."""
+    """`h' = (1−α) h + α tanh(ĥ W)`.
+
+    Args:
+        hidden, inputs, bias, init_weights, sparse: as for every `UnitCell`.
+        leak: α.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.LeakyTanh(3, 2, leak=0.1).size
+        3
+
+    Reference: Jaeger et al., Optimization and Applications of Echo State Networks with
+    Leaky-Integrator Neurons, 2007.
+    """
 
     leak: float = 0.3  # α
 

@@ -8,11 +8,11 @@ import optax
 
 from kronline import checks, disk
 from kronline.checkpoint import file
-from kronline.learner import Learner, State
+from kronline.learner import Learner, State, check_same, fingerprint
 
 
 def save(path: str | Path, learner: Learner, state: State) -> None:
-    """Write all of a learner but its optimiser's settings, which optax cannot name.
+    """Write all of a learner; of its optimiser, which optax cannot name, a fingerprint.
 
     Args:
         path: a file; `.safetensors` is the usual ending.
@@ -20,7 +20,7 @@ def save(path: str | Path, learner: Learner, state: State) -> None:
         state: parameters, optimiser state, lanes, traces and key.
     """
     checks.alive("this state", state.s, state.params)
-    file.write(Path(path), state, learner)
+    file.write(Path(path), state, learner, optimiser=fingerprint(learner, state))
 
 
 def load(
@@ -29,6 +29,7 @@ def load(
     optimiser: optax.GradientTransformation | None = None,
     learner: Learner | None = None,
     example: Any = None,
+    other_optimiser: bool = False,
 ) -> tuple[Learner, State]:
     """Read what `save` wrote, or the learner of a run that `kronline train` made.
 
@@ -38,12 +39,15 @@ def load(
         learner: instead, the learner itself: needed where parts of it are not the library's (a cell
             or loss of one's own).
         example: `(x, y)` of one step, where the state was made with one (see `Learner.init`).
+        other_optimiser: go on with another optimiser, or another rate, than was in use. What it
+            remembers must be of the same shapes.
 
     Returns:
         the learner, and its state, ready to go on.
 
     Raises:
-        ValueError: if the file is damaged, or does not fit the learner.
+        ValueError: if the file is damaged, does not fit the learner, or was saved with another
+            optimiser. By another version of JAX or optax that cannot be told: a warning.
     """
     path, header, arrays = _read(Path(path))
     if learner is None:
@@ -57,7 +61,10 @@ def load(
         raise ValueError(f"{path} holds no state of a learner")
     lanes = arrays["s"].shape[0]
     like = jax.eval_shape(lambda: learner.init(jax.random.key(0), lanes, example))
-    return learner, disk.filled(path, like, arrays, keys)
+    state = disk.filled(path, like, arrays, keys)
+    if "optimiser" in header and not other_optimiser:
+        check_same(path, header["optimiser"], fingerprint(learner, like))
+    return learner, state
 
 
 def _read(path: Path) -> tuple[Path, dict[str, Any], disk.Arrays]:

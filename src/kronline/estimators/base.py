@@ -25,7 +25,15 @@ class Model(NamedTuple):
 
 
 class Params(NamedTuple):
-    """All that is learnt."""
+    """All that is learnt: parameters of the cell, of the readout, and of the estimator.
+
+    Example:
+        >>> import jax, optax, kronline as kl
+        >>> learner = kl.Learner(kl.Tanh(2, 3), kl.softmax(3), kl.rtrl(), optax.sgd(0.1))
+        >>> params = learner.init(jax.random.key(0)).params
+        >>> params.cell["W"].shape, params.readout["V"].shape
+        ((6, 1, 2), (3, 3))
+    """
 
     cell: Any
     readout: Any
@@ -33,7 +41,7 @@ class Params(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """k time steps of one lane."""
+    """k time steps of one lane; in the learner, of all lanes, with further leading axes."""
 
     x: Any  # (k, ...) inputs
     y: Any  # (k, ...) targets
@@ -42,14 +50,23 @@ class Segment(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What came out of a segment besides its gradient."""
+    """What a segment gives besides its gradient."""
 
     loss: Float[Array, " k"]  # without the weights
     prediction: Float[Array, "k o"]
 
 
 class Estimator(ABC):
-    """A gradient estimator: pure functions of one lane. `Online` is the general one."""
+    """A gradient estimator: pure functions of one lane. `Online` is the general one.
+
+    Subclasses are frozen dataclasses, and give `name`, `span`, `init`, `draws` and `segment`.
+
+    Example:
+        >>> import kronline as kl
+        >>> estimator = kl.tbptt(25)
+        >>> isinstance(estimator, kl.Estimator), estimator.span
+        (True, 25)
+    """
 
     @property
     @abstractmethod
@@ -59,7 +76,7 @@ class Estimator(ABC):
     @property
     @abstractmethod
     def span(self) -> int | None:
-        """How many steps a segment has; None: as many as there are."""
+        """How many steps a segment has; None: a whole run is one segment."""
 
     def check(self, cell: Cell) -> None:
         """Raise TypeError, with what to use instead, for a cell that cannot be followed."""
@@ -70,15 +87,15 @@ class Estimator(ABC):
         return ""
 
     def init_cell(self, key: Array, cell: Cell, dtype: Any) -> Any:
-        """The cell's parameters at the start: as the cell says, unless replaced."""
+        """The cell's parameters at the start: by default, as the cell says."""
         return cell.init(key, dtype)
 
     def allowed(self, updates: Params) -> Params:
-        """Of the optimiser's updates, those that are made: all, unless something is to be fixed."""
+        """The optimiser's updates, with those of fixed parameters set to zero."""
         return updates
 
     def init_params(self, key: Array, model: Model, dtype: Any) -> Any:
-        """Parameters of the estimator's own, learnt with the others; none by default."""
+        """The estimator's own parameters, learnt with the others; none by default."""
         return ()
 
     @abstractmethod
@@ -96,10 +113,10 @@ class Estimator(ABC):
         """Over one segment: new state, new memory, gradients of `Σ weight·loss`, what was seen."""
 
     def with_own_loss(self) -> "OwnLoss":
-        """For users with a loss of their own: the same, where δ comes after the step.
+        """This estimator for a loss of one's own, where δ is known only after the step.
 
         Raises:
-            TypeError: for an estimator that cannot wait for it.
+            TypeError: for an estimator that needs δ earlier.
         """
         raise TypeError(
             f"{self.name} cannot be used with a loss of one's own, since its gradient needs the "
@@ -117,8 +134,8 @@ class Estimator(ABC):
     ) -> Moments | None:
         """Variance and mean of the trace after one more step; None where no formula is known.
 
-        Its variance can be differentiated with respect to the cell's parameters; the mean's square
-        is held fixed.
+        The variance can be differentiated with respect to the cell's parameters; the squared mean
+        is a constant.
         """
         return None
 
@@ -130,5 +147,5 @@ class Estimator(ABC):
 
 
 def no_gradient(params: Params) -> Any:
-    """No gradient for what an estimator without parameters of its own is given."""
+    """A zero gradient, for an estimator without parameters of its own."""
     return jax.tree.map(jnp.zeros_like, params.estimator)

@@ -1,4 +1,4 @@
-"""Synthetic gradients (DNI): a learnt guess of what the future sends back."""
+"""Synthetic gradients (DNI): a learnt guess of the gradient of future losses."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +21,16 @@ from kronline.traces.base import Memory
 class DNI(Estimator):
     """TBPTT-k, continued beyond the end of its segment by an affine map of the state there.
 
-    The map `ŷ(s) = [s, 1] B` is to tell ∂L/∂s of all that is still to come. A segment from s_0 to
-    s_k gives
+    The map `ŷ(s) = [s, 1] B` predicts ∂L/∂s of all future losses. A segment from s_0 to s_k gives
 
         dθ = ∂/∂θ ( Σ_t weight_t L_t + ŷ(s_k)·s_k )        ŷ(s_k) held fixed
         y0 = ∂/∂s_0 of the same                             the target: bootstrapped by ŷ(s_k)
         dB = [s_0, 1] ⊗ (ŷ(s_0) − y0)                       the gradient of ½‖ŷ(s_0) − y0‖²
 
     dθ for the cell, dB for the map; the optimiser takes both. B is shared by all lanes, and starts
-    at zero, as TBPTT-k. A reset before s_0's next step makes y0 zero: the map learns the mean over
-    what may come, resets included. From a state that has overflowed before a reset it learns
-    nothing: s_0 is then taken for zero.
+    at zero, where this is TBPTT-k. A reset right after s_0 makes y0 zero: the map learns the mean
+    over all futures, resets included. Where s_0 has overflowed before a reset, zero is used in its
+    place.
 
     Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients, 2017.
     """
@@ -52,11 +51,11 @@ class DNI(Estimator):
         return self.k
 
     def ignores(self, cell: Cell) -> str:
-        """All that the map does not know."""
+        """What the map cannot express."""
         return "what an affine map of the state cannot tell of the future"
 
     def init_params(self, key: Array, model: Model, dtype: Any) -> dict[str, Array]:
-        """B = 0: nothing is expected of the future."""
+        """B = 0: the predicted gradient is zero."""
         return {"B": jnp.zeros((model.cell.size + 1, model.cell.size), dtype)}
 
     def init(self, model: Model, params: Params) -> Memory:

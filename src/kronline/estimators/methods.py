@@ -1,4 +1,4 @@
-"""The named methods: each is a trace and a window, under the name that people know it by.
+"""The named methods: each is a trace and a window, under its usual name.
 
 Every docstring says what the method ignores, what it costs, and where it comes from.
 """
@@ -46,36 +46,61 @@ __all__ = [
 def bptt() -> Online:
     """Back-propagation through time over whatever `run` is given: exact, not online.
 
-    Memory grows with the length of the stretch. Nothing is carried over from one `run` to the next
-    but the state.
+    Memory grows with the number of steps. Nothing is carried over from one `run` to the next but
+    the state. For any cell.
+
+    Returns:
+        the estimator `Online(Nothing(), "all")`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.bptt().span is None  # one segment, however long the run is
+        True
     """
     return Online(Nothing(), "all")
 
 
 def tbptt(k: int) -> Online:
-    """Truncated BPTT in blocks of k steps: biased, by everything older than its block.
+    """Truncated BPTT in blocks of k steps.
 
-    Dependencies of up to k−1 steps can be learnt. Updates come every k steps.
+    Ignores everything older than the block: biased. Dependencies of up to k−1 steps can be learnt.
+    Updates come every k steps. For any cell.
 
     Args:
         k: the truncation horizon.
+
+    Returns:
+        the estimator `Online(Nothing(), k)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.tbptt(25).span  # steps per segment
+        25
     """
     k = whole_number("tbptt", "k", k)
     return Online(Nothing(), k)
 
 
 def rolling_tbptt(k: int, every: int = 1) -> Rolling:
-    """Truncated BPTT over a window that rolls: every loss through its last k steps.
+    """Truncated BPTT over a rolling window: every loss through its last k steps.
 
     Ignores all that is older than the window: biased, as `tbptt(k)` is, but every loss reaches back
     over k steps, and not on average over half as many; dependencies of up to k−1 steps can be
-    learnt. The states of the window stay as they were met; the parameters are those of now. Any
-    cell. Costs k times what `tbptt(k)` does, since every step is gone back over k times.
+    learnt. The states in the window are kept as they were; the parameters are the current ones.
+    For any cell. Costs k times as much as `tbptt(k)`, since reverse mode passes each step k times.
 
     Args:
         k: the truncation horizon.
         every: steps between updates. For more than 1 the first loss after an update reaches back
             over k steps and the later ones further; costs (k − 1 + every)/every times TBPTT.
+
+    Returns:
+        the estimator `Rolling(k, every)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.rolling_tbptt(5).name
+        'rolling_tbptt(5)'
 
     Reference: BPTT(h; h') of Williams & Peng, An Efficient Gradient-Based Algorithm for On-Line
     Training of Recurrent Network Trajectories, Neural Computation 1990.
@@ -86,23 +111,31 @@ def rolling_tbptt(k: int, every: int = 1) -> Rolling:
 
 
 def artbp(c: float, max_len: int, every: int | None = None) -> Rolling:
-    """Truncated BPTT with random cuts, made unbiased by weights: unbiased up to max_len steps.
+    """Truncated BPTT with random cuts, and weights that make it unbiased up to max_len steps.
 
-    At each step back the δ is dropped with probability c, and multiplied with 1/(1−c) otherwise.
-    There is one draw a step and lane, and all later losses share it. So the mean of the gradient of
-    `every` losses is exactly their gradient through their own steps and the max_len − 1 steps
-    before: for a stretch of at most max_len steps since the start or a reset, the whole one; what
-    lies further back than that is ignored. The noise of a dependency over d steps has variance
-    (1−c)^−d − 1 times its square: it grows fast beyond 1/c steps.
+    At each step back the δ is dropped with probability c, and multiplied by 1/(1−c) otherwise.
+    There is one draw per step and lane, which all later losses share. So the mean of the gradient
+    of `every` losses is exactly their gradient through their own steps and the max_len − 1 steps
+    before: the whole gradient, for at most max_len steps since the start or a reset. What lies
+    further back is ignored. The noise of a dependency over d steps has variance (1−c)^−d − 1 times
+    its square: it grows fast beyond 1/c steps.
 
-    Any cell. A step back is taken for as long as one lane is still connected to it, so that the
-    work is that of TBPTT times `(every + L)/every`, L being about (log(lanes) + 0.6)/c, and at most
-    max_len − 1. Memory: max_len states and inputs a lane.
+    For any cell. Reverse mode goes back for as long as one lane is still connected, so the work is
+    that of TBPTT times `(every + L)/every`, L being about (log(lanes) + 0.6)/c, and at most
+    max_len − 1. Memory: max_len states and inputs per lane.
 
     Args:
-        c: the probability of a cut at a step; 1/c is the mean length of what hangs together.
+        c: the probability of a cut at a step; 1/c is the mean number of steps between cuts.
         max_len: beyond so many steps, δ is always dropped.
         every: steps between updates; by default 1/c, as often as the published algorithm's cuts.
+
+    Returns:
+        the estimator `Rolling(max_len, every, c)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.artbp(0.1, 100).span  # an update every 1/c steps
+        10
 
     Reference: Tallec & Ollivier, Unbiasing Truncated Backpropagation Through Time, 2017. There a
     gradient is taken at every cut, for the losses since the cut before; here every few steps, for
@@ -117,7 +150,23 @@ def artbp(c: float, max_len: int, every: int | None = None) -> Rolling:
 def rtrl(window: int | None = None) -> Online:
     """Exact real-time recurrent learning: no bias, no noise, O(n⁴) time and O(n³) memory.
 
-    Exact for frozen parameters; with updates, G is a little stale, as in every online method.
+    `G ← H G + F`, and the gradient is `δ·G`. Exact for frozen parameters; with updates, G is a
+    little stale, as in every online method. For any cell.
+
+    Args:
+        window: None: the gradient is read from G. k >= 1: the last k steps are exact by reverse
+            mode, and updates come every k steps.
+
+    Returns:
+        the estimator `Online(Exact(), window)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.rtrl().name
+        'rtrl()'
+
+    Reference: Williams & Zipser, A Learning Algorithm for Continually Running Fully Recurrent
+    Neural Networks, Neural Computation 1989.
     """
     return Online(Exact(), window)
 
@@ -125,11 +174,23 @@ def rtrl(window: int | None = None) -> Online:
 def uoro(copies: int = 1, window: int | None = None) -> Online:
     """Unbiased Online Recurrent Optimization, for any cell; UORO-AVG with copies > 1.
 
+    Keeps `G' = s̃ θ̃ᵀ` with `E[G'] = G`. Ignores nothing: unbiased for frozen parameters. Costs
+    O(|θ|) time and memory per step and copy; its noise is about n times that of KF-RTRL.
+
     Args:
         copies: independent copies, averaged; the paper's UORO-AVG takes as many as units.
-        window: None as published: the newest step passes through the rank-one merge too. 1: the
+        window: None as published: the newest step passes through the rank-one merge, too. 1: the
             newest step's part of the gradient is exact, and only the older part is noisy, at no
             cost.
+
+    Returns:
+        the estimator `Online(UORO(copies), window)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.uoro(copies=4).name
+        'uoro(copies=4)'
+
 
     Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization, 2017.
     """
@@ -139,7 +200,8 @@ def uoro(copies: int = 1, window: int | None = None) -> Online:
 def kf_rtrl(window: int | None = None, copies: int = 1) -> Online:
     """Kronecker-factored RTRL, for every cell whose weights enter as linear maps.
 
-    Ignores nothing: unbiased for frozen parameters. Costs one product `H A` a step and copy, O(n³).
+    Keeps `G' = u ⊗ A` with `E[G'] = G`, per weight matrix. Ignores nothing: unbiased for frozen
+    parameters. Costs one product `H A` per step and copy, O(n³).
 
     Args:
         window: None as published (Algorithm 1): the newest step is merged into u ⊗ A, and the
@@ -147,6 +209,14 @@ def kf_rtrl(window: int | None = None, copies: int = 1) -> Online:
             before the merge. The newest step then adds no noise, at no cost. Still unbiased.
         copies: independent copies, averaged (KF-RTRL-AVG): 1/copies of the variance, at `copies`
             times the time and memory.
+
+    Returns:
+        the estimator `Online(KF(), window)`, with the copies around the trace.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.kf_rtrl(window=1).name
+        'kf_rtrl(window=1)'
 
     Reference: Mujika, Meier & Steger, Approximating Real-Time Recurrent Learning with Random
     Kronecker Factors, NeurIPS 2018.
@@ -159,17 +229,27 @@ def kf_rtrl(window: int | None = None, copies: int = 1) -> Online:
 def kf_tbptt(k: int = 10, pairs: int = 8, tail: float | Literal["auto"] = 1.0) -> Online:
     """TBPTT-k made unbiased: a Kronecker-factored trace carries over what lies before the block.
 
-    Exact inside a block, unbiased beyond; `pairs` Kronecker products a weight, merged once a block
-    with the least variance (OK-TBPTT). Takes one product of N × N by N × n a step and `pairs`
-    products a block: about two thirds of KF-RTRL's time for k = 25 and one pair, about the same for
-    eight (`kronline bench`). Updates come every k steps. For linear cells. Ours; it combines blocks
-    of TBPTT with the optimal Kronecker sum.
+    Exact inside a block, unbiased beyond; `pairs` Kronecker products per weight matrix, merged once
+    per block with the least variance (OK-TBPTT). Takes one product of N × N by N × n per step and
+    `pairs` products per block: about two thirds of KF-RTRL's time for k = 25 and one pair, about
+    the same for eight (`kronline bench`). Updates come every k steps. For linear cells. Ours; it
+    combines blocks of TBPTT with the optimal Kronecker sum.
 
     Args:
         k: the exact window.
         pairs: how many Kronecker products; more: less noise.
         tail: the weight of what lies before the block. 1: unbiased; 0: TBPTT-k; "auto": the weight
             with the least squared error, which gives up unbiasedness for less noise.
+
+    Returns:
+        the estimator `Online(KFTBPTT(pairs, tail), k)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.kf_tbptt(25, pairs=4).name
+        'kf_tbptt(25, pairs=4)'
+
+    Reference: the merge is that of Benzing et al., ICML 2019, for more terms.
     """
     k = whole_number("kf_tbptt", "k", k)
     return Online(KFTBPTT(pairs, tail), k)
@@ -178,12 +258,20 @@ def kf_tbptt(k: int = 10, pairs: int = 8, tail: float | Literal["auto"] = 1.0) -
 def ok(pairs: int = 1, window: int | None = None) -> Online:
     """The optimal Kronecker sum: KF-RTRL with the least variance that `pairs` products can have.
 
-    Ignores nothing: unbiased for frozen parameters. Costs `pairs` products `H A` a step, O(n³).
-    For linear cells.
+    Keeps `G' = Σ_i u_i ⊗ A_i` with `E[G'] = G`. Ignores nothing: unbiased for frozen parameters.
+    Costs `pairs` products `H A` per step, O(n³) each. For linear cells.
 
     Args:
         pairs: r; with r = 1 the variance is never above KF-RTRL's.
         window: as for `kf_rtrl`.
+
+    Returns:
+        the estimator `Online(OK(pairs), window)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.ok(4).name
+        'ok(4)'
 
     Reference: Benzing, Gauy, Mujika, Martinsson & Steger, ICML 2019.
     """
@@ -191,14 +279,22 @@ def ok(pairs: int = 1, window: int | None = None) -> Online:
 
 
 def reverse_kf(window: int | None = None) -> Online:
-    """R-KF: a Kronecker product between the unit that a weight belongs to, and all else.
+    """R-KF: a Kronecker product between the unit that a weight belongs to, and everything else.
 
-    Ignores nothing: unbiased for frozen parameters, for every cell whose weights enter as linear
-    maps. Costs one product `H B` a step, O(n³) as KF-RTRL, in pure JAX. Its noise has a term
-    (n−1)‖F‖² as UORO's has, which KF-RTRL's has not.
+    Keeps `G' = a ⊗ B` with `E[G'] = G`. Ignores nothing: unbiased for frozen parameters, for every
+    cell whose weights enter as linear maps. Costs one product `H B` per step, O(n³) as KF-RTRL, in
+    pure JAX. Its noise has a term (n−1)‖F‖², as UORO's has and KF-RTRL's has not.
 
     Args:
         window: as for `kf_rtrl`; 1 makes the newest step exact, at no cost.
+
+    Returns:
+        the estimator `Online(ReverseKF(), window)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.reverse_kf().name
+        'reverse_kf()'
 
     Reference: Marschall, Cho & Savin, A Unified Framework of Online Learning Algorithms for
     Training Recurrent Neural Networks, JMLR 2020 (R-KF).
@@ -209,16 +305,24 @@ def reverse_kf(window: int | None = None) -> Online:
 def snap(order: int = 1, window: int | None = None) -> Online:
     """SnAp-n: RTRL for those entries of G that a weight reaches within n steps.
 
-    Ignores what a weight does to all other states: biased, without noise. SnAp-1 on a unit-wise
-    cell keeps the slots of the weight's own unit, for O(|θ|) time and memory a slot. Where all
-    recurrent weights exist, SnAp-2 keeps everything and is RTRL, at RTRL's price; with masked
-    weights it is cheaper. Every cell whose weights enter as linear maps (`traces/snap.py` says
-    what is kept for each kind).
+    `G ← mask ∘ (H G + F)`. Ignores what a weight does to all other states: biased, without noise.
+    SnAp-1 on a unit-wise cell keeps the slots of the weight's own unit, for O(|θ|) time and memory
+    per slot. Where all recurrent weights exist, SnAp-2 keeps everything and is RTRL, at RTRL's
+    cost; with masked weights it is cheaper. For every cell whose weights enter as linear maps
+    (`traces/snap.py` says what is kept for each kind).
 
     Args:
         order: n.
         window: None as published: the gradient is read from the masked G. k >= 1: the last k steps
             are exact, and the masked G stands for what lies before.
+
+    Returns:
+        the estimator `Online(SnAp(order), window)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.snap(1).ignores(kl.Tanh(2, 1))
+        'states that a weight does not reach within one step'
 
     Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent Learning,
     2020.
@@ -230,10 +334,18 @@ def rflo(window: int | None = None) -> Online:
     """RFLO: only what a unit remembers by itself, `e ← E e + D ĥ`; the traces of e-prop.
 
     Ignores all that flows through recurrent weights: biased, without noise. For unit-wise cells;
-    O(|θ|) time and memory a slot. On a plain tanh network it equals `immediate()`.
+    O(|θ|) time and memory per slot. On a plain tanh network it equals `immediate()`.
 
     Args:
         window: None as published. k >= 1: the last k steps are exact.
+
+    Returns:
+        the estimator `Online(RFLO(), window)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.rflo().ignores(kl.LSTM(2, 1))
+        'all that flows through recurrent weights'
 
     Reference: Murray, Local online learning in recurrent networks with random feedback, eLife 2019
     (whose random feedback weights are not used here: δ is the loss's own).
@@ -244,8 +356,16 @@ def rflo(window: int | None = None) -> Online:
 def immediate() -> Online:
     """`G = F`: the newest step alone, the same as `tbptt(1)`.
 
-    Ignores all of the past: the cheapest gradient that there is, O(|θ|) a step for all lanes in one
-    product. What a method must beat to be worth its cost. Any cell.
+    Ignores the whole past: the cheapest gradient, O(|θ|) per step for all lanes in one product. A
+    baseline: a method that does not beat it is not worth its cost. For any cell.
+
+    Returns:
+        the estimator `Online(Nothing(), 1)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.immediate() == kl.tbptt(1)
+        True
     """
     return Online(Nothing(), 1)
 
@@ -253,12 +373,20 @@ def immediate() -> Online:
 def dni(k: int = 5) -> DNI:
     """Synthetic gradients: TBPTT-k, continued by a learnt affine map from state to future gradient.
 
-    Ignores what such a map cannot tell: biased, without noise, and as good as the map is by then,
-    which learns from its own guess k steps later (bootstrapping). Any cell. Costs what `tbptt(k)`
-    does and O(N²) a segment for the map, whose N (N + 1) parameters all lanes share.
+    Ignores what such a map cannot express: biased, without noise. The map learns from its own
+    guess k steps later (bootstrapping). For any cell. Costs as much as `tbptt(k)`, plus O(N²) per
+    segment for the map, whose N (N + 1) parameters all lanes share.
 
     Args:
-        k: the steps of a segment; updates come every k steps.
+        k: steps per segment; updates come every k steps.
+
+    Returns:
+        the estimator.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.dni(5).name
+        'dni(5)'
 
     Reference: Jaderberg et al., Decoupled Neural Interfaces using Synthetic Gradients, 2017.
     """
@@ -268,13 +396,21 @@ def dni(k: int = 5) -> DNI:
 def reservoir(spectral_radius: float | None = 0.9, input_scale: float = 1.0) -> Reservoir:
     """Fixed recurrent weights: only the readout learns (echo state network, liquid state machine).
 
-    Ignores the cell's whole gradient; costs a forward pass. Any cell; with `LIF` it is a liquid
+    Ignores the cell's whole gradient; costs a forward pass. For any cell; with `LIF` it is a liquid
     state machine.
 
     Args:
         spectral_radius: of each gate's recurrent weights, drawn at the start in place of the cell's
             own initialisation; None: as the cell's own.
         input_scale: the standard deviation of the weights of inputs, where they are drawn.
+
+    Returns:
+        the estimator.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.reservoir(0.9).ignores(kl.Tanh(2, 1))
+        "the cell's whole gradient"
 
     References: Jaeger, The "echo state" approach to analysing and training recurrent neural
     networks, 2001; Maass, Natschläger & Markram, Real-time computing without stable states, 2002.

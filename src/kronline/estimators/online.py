@@ -1,9 +1,9 @@
 """An estimator is a trace (what is remembered) and a window (how many recent steps are exact).
 
-The gradient of a segment of k steps is split: what flows inside it is exact, by reverse mode; what
-flows further back is `δ0·G0`, with δ0 = ∂L/∂s0 from the same pass, and the trace holds G0. After
-that the trace is pushed over the k steps. `window=None` is "as published" for UORO and KF-RTRL: the
-new step is merged into the trace first, and the gradient is read from the merged trace.
+The gradient of a segment of k steps has two parts. What flows inside the segment is exact, by
+reverse mode. What flows further back is `δ0·G0`, with δ0 = ∂L/∂s0 from the same pass and G0 from
+the trace, which is then moved over the k steps. `window=None` is "as published" for UORO and
+KF-RTRL: the new step is merged into the trace first, and the gradient is read from that.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,19 @@ from kronline.traces.base import Moments
 
 @dataclass(frozen=True)
 class Online(Estimator):
-    """trace + window.
+    """A trace and a window: `dθ = (exact, inside the window) + δ0·G0`.
 
     Args:
         trace: what is remembered of the past.
-        window: None: gradient from the merged trace (as published). k >= 1: the last k steps are
-            exact, updates come every k steps. "all": whatever `run` is given is one segment.
+        window: None: the gradient is read from the merged trace (as published). k >= 1: the last k
+            steps are exact, updates come every k steps. "all": a whole `run` is one segment.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Online(kl.KF(), window=3).name
+        'kf_rtrl(window=3)'
+        >>> kl.Online(kl.Nothing(), window=3) == kl.tbptt(3)
+        True
     """
 
     trace: Trace
@@ -69,7 +76,7 @@ class Online(Estimator):
         self.trace.check(cell.structure())
 
     def ignores(self, cell: Cell) -> str:
-        """As the trace says; nothing lies before a window that has no end."""
+        """As the trace says; nothing, where the window is the whole run."""
         return "" if self.window == "all" else self.trace.ignores(cell.structure())
 
     def init(self, model: Model, params: Params) -> Memory:

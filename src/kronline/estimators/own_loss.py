@@ -1,8 +1,8 @@
-"""Gradients for a loss of one's own: the step is taken first, and δ = ∂L/∂s comes afterwards.
+"""Gradients for a loss of one's own: the step is taken first, and δ = ∂L/∂s is known afterwards.
 
 Reinforcement learning is the common case. What an estimator remembers for it may differ from what
-it remembers for a loss that is known at once: with a window of 1 the newest step is kept apart
-until its δ has come.
+it remembers for a loss of a readout: with a window of 1 the newest step is kept apart from the
+trace until its δ is known.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class OwnLoss(ABC):
     @property
     @abstractmethod
     def keeps_input(self) -> bool:
-        """Whether the newest input is kept, so that its kind must be known at the start."""
+        """Whether the newest input is kept, so that its shape must be known at the start."""
 
     @abstractmethod
     def init(self, model: Model, params: Params, x: Any) -> Memory:
@@ -47,7 +47,7 @@ class OwnLoss(ABC):
         reset: Bool[Array, ""],
         noise: Noise,
     ) -> tuple[Vector, Memory]:
-        """One step, perhaps after a reset: new state, new memory."""
+        """One step, after a reset if there is one: new state, new memory."""
 
     @abstractmethod
     def pull(self, model: Model, params: Params, memory: Memory, delta: Vector) -> Grads:
@@ -112,11 +112,11 @@ class NewestExact(OwnLoss):
 
     @property
     def keeps_input(self) -> bool:
-        """It is part of the newest step."""
+        """Yes, as part of the newest step."""
         return True
 
     def init(self, model: Model, params: Params, x: Any) -> Newest:
-        """Nothing was seen."""
+        """No step yet."""
         empty = self.trace.init(model.cell.structure(params.cell))
         dtype = jax.tree.leaves(params.cell)[0].dtype
         return Newest(jnp.zeros(model.cell.size, dtype), jnp.zeros_like(x), empty, empty)
@@ -135,7 +135,7 @@ class NewestExact(OwnLoss):
         reset: Bool[Array, ""],
         noise: Noise,
     ) -> tuple[Vector, Newest]:
-        """The step, and the trace pushed over it; what was before is kept."""
+        """The step, and the trace pushed over it; the trace before is kept, too."""
         s = jnp.where(reset, jnp.zeros_like(s), s)
         lin = model.cell.linearise(params.cell, s, x)
         nowhere, past = jnp.zeros_like(s), self.trace.reset(memory.trace, reset)

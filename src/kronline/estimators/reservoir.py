@@ -50,7 +50,7 @@ class Reservoir(Estimator):
         return 1
 
     def check(self, cell: Cell) -> None:
-        """A spectral radius needs weights that can be seen."""
+        """A spectral radius needs visible weights."""
         if self.spectral_radius is not None and not isinstance(cell, LinearCell):
             raise TypeError(
                 "reservoir(spectral_radius) needs a cell whose recurrent weights are visible (a "
@@ -74,7 +74,7 @@ class Reservoir(Estimator):
         return cell.project({name: draw(k, w, dtype) for k, (name, w) in pairs})
 
     def allowed(self, updates: Params) -> Params:
-        """None for the cell, whatever the optimiser does without a gradient (weight decay)."""
+        """Zero for the cell, also where the optimiser moves without a gradient (weight decay)."""
         return updates._replace(cell=jax.tree.map(jnp.zeros_like, updates.cell))
 
     def init(self, model: Model, params: Params) -> Memory:

@@ -1,8 +1,8 @@
-"""Truncated back-propagation that rolls: every so many steps, over a window that is longer.
+"""Truncated back-propagation over a rolling window: every few steps, through more steps than that.
 
 `tbptt(k)` cuts time into blocks, so that the first loss of a block reaches back over one step only.
-Here the last steps before the block are remembered, and gone back over again. With random cuts on
-the way, made good for by weights, that is ARTBP.
+Here the last steps before the block are kept, and reverse mode passes through them again. With
+random cuts, and weights that make these unbiased, this is ARTBP.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from kronline.noise import Draw, Draws, Noise
 from kronline.show import called
 from kronline.traces.base import since_reset
 
-SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: there were none yet
+SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: no input yet
 
 
 class Steps(NamedTuple):
@@ -32,14 +32,14 @@ class Steps(NamedTuple):
 
     s: Float[Array, "k N"]  # the state before the step, after a reset
     x: Any
-    link: Float[Array, " k"]  # what δ is multiplied with on its way to the step before; 0: cut
+    link: Float[Array, " k"]  # δ is multiplied by it between this step and the one before; 0: cut
 
 
 class Past(NamedTuple):
-    """One lane's last h − 1 steps. They are linearised anew whenever they are needed."""
+    """One lane's last h − 1 steps. They are linearised again whenever they are needed."""
 
     s: Float[Array, "h-1 N"]
-    symbol: Int[Array, " h-1"]  # the inputs are in one of these two, as the stream has them
+    symbol: Int[Array, " h-1"]  # inputs are in one of these two, by their kind
     vector: Float[Array, "h-1 inputs"]
     link: Float[Array, " h-1"]
     kind: Int[Array, ""]  # of the inputs; where it changes, the past is cut
@@ -49,19 +49,25 @@ class Past(NamedTuple):
 class Rolling(Estimator):
     """The gradient of `every` losses through their own steps and the h − 1 steps before these.
 
-    Ignores all that is older. The steps before are taken as they were: the states that were met
-    then, with the parameters of now. Any cell.
+    `Σ_t δ_t F_t` with `δ_{t−1} = dL_{t−1}/ds + link_t δ_t H_t`. Ignores all that is older. The
+    earlier steps are linearised at the states of that time, with the current parameters. For any
+    cell.
 
-    Costs `(h − 1 + every)/every` times what TBPTT does: h times for `every=1`. Older steps that no
-    lane is connected to any more (by resets, or by cuts) are not gone over; only the product that
-    sums up the gradient has its full length. Memory: h − 1 states and inputs a lane.
+    Costs `(h − 1 + every)/every` times as much as TBPTT: h times for `every=1`. Older steps to
+    which no lane is connected any more (after resets or cuts) are skipped; only the product that
+    sums the gradient has its full length. Memory: h − 1 states and inputs per lane.
 
     Args:
         horizon: h, how many steps the first of the losses is differentiated through.
         every: steps between gradients.
-        cut: ARTBP's c. A δ is dropped with this probability at each step back, and multiplied with
+        cut: ARTBP's c. A δ is dropped with this probability at each step back, and multiplied by
             1/(1−c) otherwise: noise, for less work. The mean is the gradient without cuts. There is
-            one draw a step and lane, which all later losses share.
+            one draw per step and lane, which all later losses share.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Rolling(10, every=2) == kl.rolling_tbptt(10, every=2)
+        True
 
     References: Williams & Peng, An Efficient Gradient-Based Algorithm for On-Line Training of
     Recurrent Network Trajectories, 1990; Tallec & Ollivier, Unbiasing Truncated Backpropagation
@@ -80,7 +86,7 @@ class Rolling(Estimator):
 
     @property
     def name(self) -> str:
-        """As it is called."""
+        """`rolling_tbptt(h)`, or `artbp(c, h, every)`."""
         if self.cut:
             return called("artbp", self.cut, self.horizon, every=self.every)
         return called("rolling_tbptt", self.horizon, every=self.every if self.every > 1 else None)
@@ -91,11 +97,11 @@ class Rolling(Estimator):
         return self.every
 
     def ignores(self, cell: Cell) -> str:
-        """What is older."""
+        """What is older than the window."""
         return f"all that lies more than {self.horizon - 1} steps before the losses"
 
     def init(self, model: Model, params: Params) -> Past:
-        """Nothing was seen."""
+        """No step yet."""
         cell, old = model.cell, self.horizon - 1
         dtype = jax.tree.leaves(params.cell)[0].dtype
         return Past(
@@ -156,7 +162,7 @@ class Rolling(Estimator):
             here = kept.reshape(-1, *(1,) * (a.ndim - 1))
             return jnp.where(here, a, jnp.zeros_like(a))[reset.size :]
 
-        # inputs of the other kind, which belong to steps that are cut off already
+        # inputs of the other kind belong to steps that are cut off already
         other = "vector" if inputs == "symbol" else "symbol"
         stale = jnp.where(jnp.any(reset), 0, getattr(memory, other))
         s, x, link = jax.tree.map(last, known)
@@ -196,14 +202,14 @@ class Rolling(Estimator):
             (s, x, link), loss, wanted = now
             delta = delta + loss
             older, grads = jax.lax.cond(wanted, vjp, skipped, delta, s, x)
-            # steps beyond a cut may hold anything
+            # steps beyond a cut may not be finite: their gradient is set to zero
             grads = gr.unless_zero(delta, grads)
             delta = jnp.where((link != 0) & jnp.any(delta != 0), link * older, 0)
             if visible:  # factors, for one product at the end
                 return (delta, total), grads
             return (delta, jax.tree.map(jnp.add, total, grads)), ()
 
-        # older steps that some lane is connected to, by links that are not zero
+        # older steps to which some lane is connected, by links that are not zero
         connected = jnp.cumprod((known.link[1 : old + 1] != 0)[::-1].astype(jnp.int32))
         wanted = jnp.arange(known.link.size) >= old - largest(jnp.sum(connected))
         losses = jnp.concatenate([jnp.zeros((old, deltas.shape[1]), deltas.dtype), deltas])
@@ -228,11 +234,11 @@ class RollingOwnLoss(OwnLoss):
 
     @property
     def keeps_input(self) -> bool:
-        """Those of the last steps."""
+        """Yes, those of the last steps."""
         return True
 
     def init(self, model: Model, params: Params, x: Any) -> Recent:
-        """Nothing was seen."""
+        """No step yet."""
         h, dtype = self.rolling.horizon, jax.tree.leaves(params.cell)[0].dtype
         steps = Steps(
             s=jnp.zeros((h, model.cell.size), dtype),

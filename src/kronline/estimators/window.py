@@ -21,14 +21,14 @@ def exact_segment(
     seg: Segment,
     future: Callable[[Vector], Vector] | None = None,
 ) -> tuple[Vector, Params, Vector, Seen, Float[Array, "k N"]]:
-    """A segment's own gradient, by reverse mode.
+    """The gradient of a segment's losses through its own steps, by reverse mode.
 
     Where weights enter as linear maps, only the sensitivities of their z are propagated; with the
     feature vectors they give the gradient as one product over steps (and lanes).
 
     Args:
-        model, params, s, seg: the segment, and where it starts.
-        future: a guess of what later losses would send back to the state at the end.
+        model, params, s, seg: the segment, and the state before it.
+        future: a guess of ∂L/∂s at the end of the segment, for later losses.
 
     Returns:
         the state at the end; gradients; δ0 = ∂L/∂s; what was seen; the states before each step.
@@ -71,8 +71,8 @@ def exact_segment(
     (g, do, d0), (end, seen, feats, h, before) = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(
         moved, do, s
     )
-    # factors that do not depend on the losses are cleared by what they are, not by weights: so they
-    # stay one for all where segments differ in their weights only
+    # factors that do not depend on the losses are cleared by their values, not by the weights: so
+    # they are shared where segments differ in their weights only
     h, feats = jax.tree.map(lambda a: _cleared(_along(waits, a) & ~jnp.isfinite(a), a), (h, feats))
     do, d0 = _cleared(idle[:, None], do), _cleared(idle[0], d0)
     if visible:
@@ -84,19 +84,18 @@ def exact_segment(
 def _idle(
     readout: Readout, waits: Bool[Array, " k"], weight: Float[Array, " k"]
 ) -> Bool[Array, " k"]:
-    """The steps before a segment's first reset, if none of their losses weighs anything.
+    """The steps before a segment's first reset, if all their losses have weight 0.
 
-    They have no gradient; but 0 times a derivative is none only where the derivative is finite,
-    and a state that waits for its reset may hold anything.
+    Their gradient is zero; it is set to zero explicitly, since their derivatives may not be finite.
     """
     return waits & ~jnp.any(waits & ~readout.silent(weight))
 
 
 def _along(steps: Bool[Array, " k"], a: Float[Array, "k ..."]) -> Bool[Array, "k ..."]:
-    """A flag per step, for what has further axes."""
+    """Flags per step, with as many axes as `a`."""
     return steps.reshape(-1, *(1,) * (a.ndim - 1))
 
 
 def _cleared(where: Bool[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
-    """0 where so flagged."""
+    """`a`, with 0 where the flag is set."""
     return jnp.where(where, jnp.zeros_like(a), a)

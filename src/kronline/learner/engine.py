@@ -21,12 +21,12 @@ from kronline.noise import Noise, for_lanes, keys, size, tick
 from kronline.readout import Readout
 from kronline.regularise import Regulariser
 
-DRAWN_AHEAD = 1 << 18  # at most so many numbers of noise are drawn before they are used
+DRAWN_AHEAD = 1 << 18  # at most so many random numbers are drawn in advance
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A learner's settings, and what is compiled for them. Data is checked before it comes here."""
+    """A learner's settings, and the programs compiled for them. Data is checked before."""
 
     cell: Cell
     readout: Readout | None
@@ -38,7 +38,7 @@ class Engine:
 
     @property
     def model(self) -> Model:
-        """What is differentiated, with what regularisers add to the loss."""
+        """What is differentiated, including the regularisers' terms of the loss."""
         readout = self.readout
         for r in self.regularisers:
             readout = readout and r.read(readout)
@@ -61,8 +61,15 @@ class Engine:
         """The parameters' shapes."""
         return jax.eval_shape(lambda: self.params(jax.random.key(0)))
 
+    @partial(jax.jit, static_argnums=(0, 2))
+    def fresh(self, key: Key[Array, ""], lanes: int) -> State:
+        """Parameters from the key, lanes at zero, empty traces."""
+        k_params, key = jax.random.split(key)
+        params = self.params(k_params)
+        return self.start(params, self.estimator.init(self.model, params), key, lanes)
+
     def start(self, params: Params, memory: Any, key: Key[Array, ""], lanes: int) -> State:
-        """Lanes at zero, one lane's memory for all of them, a new optimiser."""
+        """Lanes at zero, one lane's memory repeated for all, a new optimiser state."""
         every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
         s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
         return State(params, self.optimiser.init(params), s, every, key, jnp.zeros(2, jnp.uint32))
@@ -127,7 +134,7 @@ class Engine:
 
         whole = count // ahead * ahead
         blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, ahead, *a.shape[1:]), seg)
-        if whole == ahead:  # no loop around the loop
+        if whole == ahead:  # one block: no outer loop
             state, out = several(state, jax.tree.map(lambda a: a[0], blocks))
         else:
             state, out = jax.lax.scan(several, state, blocks)
@@ -157,9 +164,9 @@ class Engine:
         average: bool = True,
         monitor: bool = False,
     ) -> tuple[State, Params, Seen, Spread | None]:
-        """One segment of all lanes: the mean gradient per step, what was seen, how lanes differ.
+        """One segment of all lanes: the mean gradient per step, losses, and the lanes' spread.
 
-        How they differ is of the estimator's gradient: without what regularisers add to it.
+        The spread is that of the estimator's gradient, without the regularisers' terms.
         """
         k = seg.reset.shape[1]
 
@@ -180,7 +187,7 @@ class Engine:
         return state._replace(s=s, memory=memory), grads, seen, apart
 
     def _penalties(self, params: Params, lane: Any) -> list[Any]:
-        """What regularisers add to the cell's gradient per step, of one lane's segment."""
+        """The regularisers' terms of the cell's gradient per step, for one lane's segment."""
         s, memory, seg, _ = lane
         x = jax.tree.map(lambda a: a[0], seg.x)
         now = (self.model, params, s, memory, x, seg.reset[0])
@@ -197,7 +204,7 @@ class Engine:
         return gr.norm2(grads)
 
     def updated(self, state: State, grads: Params) -> State:
-        """The state after an update: optimiser, what may be changed, constraints."""
+        """The state after an update: optimiser, fixed parameters, constraints."""
         updates, opt = self.optimiser.update(grads, state.opt, state.params)
         updates = self.estimator.allowed(updates)
         params = optax.apply_updates(state.params, updates)
@@ -213,7 +220,7 @@ class Engine:
         return a.astype(self.dtype) if checks.floating(a) else a
 
     def typed(self, seg: Segment) -> Segment:
-        """The data in the types that are computed with."""
+        """The data in the learner's types."""
         dtype = jnp.dtype(self.dtype)
         assert self.readout is not None
         wanted = {"symbols": jnp.int32, "vectors": dtype}.get(self.readout.targets)
@@ -225,7 +232,7 @@ class Engine:
         )
 
     def inputs(self, x: Any) -> Array:
-        """Inputs in the types that are computed with: symbols as int32."""
+        """Inputs in the learner's types: symbols as int32."""
         x = self.floats(x)
         return x if checks.floating(x) else x.astype(jnp.int32)
 

@@ -23,17 +23,17 @@ from kronline.regularise import Regulariser
 
 @dataclass(frozen=True)
 class Learner:
-    """Pure functions around `State`; nothing is kept here but the settings.
+    """A network that learns while it runs: pure functions of a `State`, and their settings.
 
     Args:
         cell: a recurrent cell, `RHN(hidden, inputs)` for instance.
-        readout: `softmax(symbols)`, `linear(outputs)`, `Readout(outputs, loss)`; None for those who
-            bring their own loss and use `advance`, `pull` and `update`.
+        readout: `softmax(symbols)`, `linear(outputs)`, `Readout(outputs, loss)`; None for a loss of
+            one's own, with `advance`, `pull` and `update`.
         estimator: `kf_rtrl()`, `uoro()`, `rtrl()`, `tbptt(k)`, `bptt()`, `Online(trace, window)`.
         optimiser: any optax optimiser.
         layout: how lanes are laid out (`lanes.py`).
-        update_every: steps between updates, a multiple of the estimator's window; None: as often as
-            the estimator gives a gradient. Gradients are averaged in between.
+        update_every: steps between updates, a multiple of the estimator's window; None: one update
+            per gradient. Gradients are averaged in between.
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).
         donate: let `run` and `step` work in the memory of the state that they are given. Saves a
             copy of all traces per call; the old state, its parameters included, cannot be used
@@ -94,7 +94,8 @@ class Learner:
             self._own_loss()  # early, with the reason
 
     @cached_property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
+        """The settings, and the programs that are compiled for them."""
         every, optimiser = (self.update_every or 0) // (self.estimator.span or 1), self.optimiser
         if every > 1:
             optimiser = optax.MultiSteps(optimiser, every).gradient_transformation()
@@ -117,7 +118,7 @@ class Learner:
 
         Args:
             key: from `jax.random.key(seed)`.
-            lanes: how many streams are learnt from at once.
+            lanes: how many streams there are.
             example: `(x, y)` of one step, for `step` with a window of k > 1: the steps of a segment
                 are then kept in a buffer until it is full. With a loss of one's own: the input x of
                 one step, for estimators that keep it (`window=1`, `rolling_tbptt`).
@@ -130,10 +131,10 @@ class Learner:
         checks.start(key, lanes, self.dtype)
         if self.readout is not None and jax.tree.leaves(readout):
             raise ValueError("this learner has a readout; parameters of your own need readout=None")
+        if self.readout is not None:
+            return self._buffered(self.engine.fresh(key, lanes), example)
         k_params, key = jax.random.split(key)
-        params = self._engine.params(k_params)
-        if self.readout is None:
-            params = params._replace(readout=readout)
+        params = self.engine.params(k_params)._replace(readout=readout)
         return self.start(params, key, lanes, example)
 
     def start(
@@ -145,22 +146,29 @@ class Learner:
             params: all that is learnt.
             key: of the noise.
             lanes, example: as for `init`.
+
+        Returns:
+            the state.
         """
         checks.alive("these parameters", params)
-        if self.donate:  # what was given stays the caller's
+        if self.donate:  # the caller's arrays are copied, so that they are not overwritten
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
-        engine = self._engine
+        engine = self.engine
         if self.readout is None:
             memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
             return engine.start(params, memory, key, lanes)
         state = engine.start(params, self.estimator.init(engine.model, params), key, lanes)
+        return self._buffered(state, example)
+
+    def _buffered(self, state: State, example: Any) -> State:
+        """With a buffer for steps of the example's kind, where one is needed."""
         if example is None or self.estimator.span == 1:
             return state
         if self.estimator.span is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        x, y = example
-        now = checks.segment(self.cell, self.readout, (lanes,), x, y, None, None, self.dtype)
-        return state._replace(buffer=buffer.empty(engine, state, now))
+        lead, (x, y) = (state.s.shape[0],), example
+        now = checks.segment(self.cell, self.readout, lead, x, y, None, None, self.dtype)
+        return state._replace(buffer=buffer.empty(self.engine, state, now))
 
     # -- learn ------------------------------------------------------------------------------------
 
@@ -188,14 +196,14 @@ class Learner:
             weight: loss weights (steps, lanes).
             noise: replaces the draws from the state's key: `draws(lanes)` with a leading axis of
                 segments.
-            predictions: whether to return what was predicted, too,
-            norms: and the 2-norm of each segment's gradient,
-            monitor: and the signal and noise in it, told apart by the lanes (`out.spread.snr`);
-                None for one lane.
+            predictions: also return the predictions.
+            norms: also return the 2-norm of each segment's gradient.
+            monitor: also return signal and noise of the gradient, estimated from how lanes differ
+                (`out.spread.snr`); None for one lane.
 
         Returns:
-            the new state, and losses (steps, lanes). Lanes' gradients are averaged, and a segment's
-            are divided by its length, never by the sum of the weights.
+            the new state, and losses (steps, lanes). Gradients are averaged over lanes, and those
+            of a segment are divided by its length, never by the sum of the weights.
         """
         seg = self._checked(state, x, y, reset, weight, noise)
         if state.buffer is not None:
@@ -203,9 +211,9 @@ class Learner:
                 name = "norms need" if norms else "monitor needs"
                 raise ValueError(f"{name} a state without a buffer; init without example")
             buffered = buffer.run_in_place if self.donate else buffer.run
-            return buffered(self._engine, state, seg, predictions)
+            return buffered(self.engine, state, seg, predictions)
         run = Engine.run_in_place if self.donate else Engine.run_kept
-        return run(self._engine, state, seg, noise, predictions, norms, monitor)
+        return run(self.engine, state, seg, noise, predictions, norms, monitor)
 
     def step(
         self,
@@ -232,9 +240,9 @@ class Learner:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
         seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
         if state.buffer is not None:
-            return (buffer.step_in_place if self.donate else buffer.step)(self._engine, state, seg)
+            return (buffer.step_in_place if self.donate else buffer.step)(self.engine, state, seg)
         step = Engine.step_in_place if self.donate else Engine.step_kept
-        return step(self._engine, state, seg, noise)
+        return step(self.engine, state, seg, noise)
 
     def gradients(
         self,
@@ -259,7 +267,7 @@ class Learner:
         if state.buffer is not None:
             raise ValueError("gradients needs a state without a buffer; init without example")
         seg = self._checked(state, x, y, reset, weight, noise)
-        return self._engine.gradients(state, seg, noise, average)
+        return self.engine.gradients(state, seg, noise, average)
 
     # -- look -------------------------------------------------------------------------------------
 
@@ -271,7 +279,7 @@ class Learner:
         Args:
             params: as in a state.
             x, y, reset: as for `run`.
-            predictions: whether to return what was predicted, too.
+            predictions: also return the predictions.
 
         Returns:
             losses (steps, lanes).
@@ -279,33 +287,47 @@ class Learner:
         checks.alive("these parameters", params)
         x, lead = checks.steps(x)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
-        return look.evaluate(self._engine, params, seg, predictions)
+        return look.evaluate(self.engine, params, seg, predictions)
 
     def noise_share(
         self, state: State, x: Any, *, reset: Any = None
     ) -> Float[Array, " lanes"] | None:
-        """How much of each lane's trace is noise, by the closed form: `v/(‖HG' + F‖² + v)`.
+        """The share of noise in each lane's trace, by the closed form: `v/(‖HG' + F‖² + v)`.
 
-        v is the variance that a step with this input would add to the trace G', and HG' + F what
-        the trace would be without it: 0 is exact, 1 is noise alone. For KF-TBPTT v is of all steps
-        so far, and the sum is ‖G'‖². None for estimators without a formula.
+        v is the variance that a step with this input would add to the trace G', and HG' + F the
+        mean of the new trace: 0 is exact, 1 is noise alone. For KF-TBPTT, v is that of all steps so
+        far, and the sum is ‖G'‖².
+
+        Args:
+            state, x, reset: as for `step`.
+
+        Returns:
+            the share of each lane; None for estimators without a formula.
         """
         x, reset = self._inputs(state, x, reset)
-        return look.noise_share(self._engine, state, x, reset)
+        return look.noise_share(self.engine, state, x, reset)
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
-        """What noise one segment of all lanes takes (for `noise=`, with an axis of segments)."""
+        """The noise of one segment of all lanes, as `noise=` takes it, without its first axis.
+
+        Args:
+            lanes: how many.
+            steps: of the segment, for `bptt()`, whose segment is a whole run.
+
+        Returns:
+            a tree of `Draw`.
+        """
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
-        return repeat(self.estimator.draws(self._engine.model, self._engine.shapes(), k), lanes)
+        return repeat(self.estimator.draws(self.engine.model, self.engine.shapes(), k), lanes)
 
     # -- with a loss of one's own -----------------------------------------------------------------
 
     def advance(
         self, state: State, x: Any, *, reset: Any = None, noise: Noise = None
     ) -> tuple[State, Float[Array, "lanes h"]]:
-        """One step of every lane, for a loss of one's own: states and traces move on.
+        """One step of every lane, for a loss of one's own: new states and traces.
 
         Args:
             state: of a learner with `readout=None`.
@@ -313,7 +335,7 @@ class Learner:
             noise: replaces the draws from the state's key.
 
         Returns:
-            the new state, and the cell's outputs, which the loss is a function of.
+            the new state, and the cell's outputs h, of which the loss is a function.
 
         Example:
             >>> import jax, jax.numpy as jnp, optax, kronline as kl
@@ -326,9 +348,9 @@ class Learner:
         own = self._own_loss()
         x, reset = self._inputs(state, x, reset)
         if noise is not None:
-            draws = own.draws(self._engine.model, self._engine.shapes())
+            draws = own.draws(self.engine.model, self.engine.shapes())
             checks.given_noise(noise, repeat(draws, state.s.shape[0]))
-        return own_loss.advance(self._engine, own, state, x, reset, noise)
+        return own_loss.advance(self.engine, own, state, x, reset, noise)
 
     def pull(self, state: State, delta: Float[Array, "lanes h"], *, average: bool = True) -> Any:
         """The cell's gradient for a δ = dL/d(output) of one's own.
@@ -346,7 +368,7 @@ class Learner:
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
         delta = jnp.asarray(delta, jnp.dtype(self.dtype))
-        return own_loss.pull(self._engine, own, state, delta, average)
+        return own_loss.pull(self.engine, own, state, delta, average)
 
     def update(self, state: State, grads: Any, *, readout: Any = None) -> State:
         """Hand gradients to the optimiser.
@@ -355,6 +377,9 @@ class Learner:
             state: whose parameters are updated.
             grads: the cell's alone, as `pull` gives them, or `Params`.
             readout: the gradient of the parameters of one's own readout; None: zero.
+
+        Returns:
+            the state with new parameters.
         """
         checks.alive("this state", state.s, state.params)
         if not isinstance(grads, Params):
@@ -362,7 +387,7 @@ class Learner:
             grads = zero._replace(cell=grads)
         if readout is not None:
             grads = grads._replace(readout=readout)
-        return own_loss.update(self._engine, state, grads)
+        return own_loss.update(self.engine, state, grads)
 
     def _own_loss(self) -> OwnLoss:
         if self.readout is not None:
@@ -373,7 +398,7 @@ class Learner:
         return self.estimator.with_own_loss()
 
     def _kept(self, example: Any, lanes: int) -> Any:
-        """One lane's input, as an estimator that keeps it needs to know it."""
+        """One lane's input, for an estimator that keeps inputs; else None."""
         if not self._own_loss().keeps_input:
             return None
         if example is None:
@@ -382,7 +407,7 @@ class Learner:
                 "it must know their kind; use init(key, lanes, example=x) with the x of one step"
             )
         x = checks.stream(self.cell, example, (lanes,), self.dtype)
-        return self._engine.inputs(x)[0]
+        return self.engine.inputs(x)[0]
 
     # -- shapes -----------------------------------------------------------------------------------
 

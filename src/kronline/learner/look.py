@@ -1,4 +1,4 @@
-"""Looking without learning: the forward pass, an evaluation, the share of noise."""
+"""What does not learn: the forward pass, an evaluation, the share of noise."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from kronline.learner.state import Out, State, out
 
 
 def forward(engine: Engine, params: Params, s: Array, seg: Segment) -> tuple[Array, Seen]:
-    """The forward pass of all lanes: final states, and what was seen (lanes, k)."""
+    """The forward pass of all lanes: final states, losses and predictions (lanes, k)."""
     cell, readout = engine.cell, engine.readout
     assert readout is not None
 
@@ -40,7 +40,7 @@ def evaluate(engine: Engine, params: Params, seg: Segment, predictions: bool) ->
 
 @partial(jax.jit, static_argnums=0)
 def noise_share(engine: Engine, state: State, x: Any, reset: Any) -> Array | None:
-    """How much of each lane's trace is noise, after one more step."""
+    """The share of noise in each lane's trace, after one more step."""
 
     def lane(params: Params, lane: Any) -> tuple[Any, Any]:
         return engine.estimator.noise_share(engine.model, params, *lane), ()

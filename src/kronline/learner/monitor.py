@@ -1,4 +1,4 @@
-"""How noisy the gradient is that is learnt from: between lanes, and by the closed form.
+"""Signal and noise of the gradient, estimated from how lanes differ.
 
 Lanes are independent, so their gradients g_l differ by noise alone: of the estimator, and of the
 data. What they have in common is the signal.
@@ -13,14 +13,14 @@ from kronline.linearised.gradients import Grads
 
 
 class Spread(NamedTuple):
-    """Of the lanes' gradients of the cell's weights, a segment. Sums over segments are unbiased."""
+    """Signal and noise of the cell's gradient, per segment. Sums over segments are unbiased."""
 
     signal: Float[Array, " *segments"]  # ‖E g‖²; as an estimate it may be below zero
-    noise: Float[Array, " *segments"]  # E‖g_l − E g‖², of one lane
+    noise: Float[Array, " *segments"]  # E‖g_l − E g‖², for one lane
 
     @property
     def snr(self) -> Float[Array, ""]:
-        """Signal over noise, of one lane; the mean over L lanes has L times as much."""
+        """Signal over noise for one lane; for the mean over L lanes it is L times as large."""
         return self.signal.sum() / self.noise.sum()
 
 

@@ -1,4 +1,4 @@
-"""Learning with a loss of one's own: take a step, be told δ = ∂L/∂(output), get the gradient."""
+"""Learning with a loss of one's own: a step, then δ = ∂L/∂(output), then the gradient."""
 
 from functools import partial
 from typing import Any

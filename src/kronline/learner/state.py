@@ -18,7 +18,14 @@ class Buffer(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that the next step needs: a pytree, so that it can be jitted, vmapped and saved."""
+    """All that the next step needs: a pytree, so that it can be jitted, vmapped and saved.
+
+    Example:
+        >>> import jax, optax, kronline as kl
+        >>> learner = kl.Learner(kl.LSTM(3, 2), kl.linear(1), kl.kf_rtrl(), optax.sgd(0.1))
+        >>> learner.init(jax.random.key(0), lanes=4).s.shape  # (lanes, N)
+        (4, 6)
+    """
 
     params: Params
     opt: Any  # the optimiser's state, as optax has it
@@ -30,14 +37,22 @@ class State(NamedTuple):
 
 
 class Out(NamedTuple):
-    """What came out, per step and lane."""
+    """What `run` and `step` return besides the state, per step and lane.
+
+    Example:
+        >>> import jax, numpy as np, optax, kronline as kl
+        >>> learner = kl.Learner(kl.Tanh(2, 3), kl.softmax(3), kl.immediate(), optax.sgd(0.1))
+        >>> state, x = learner.init(jax.random.key(0), lanes=4), np.zeros((5, 4), int)
+        >>> learner.run(state, x, x, predictions=True)[1].prediction.shape
+        (5, 4, 3)
+    """
 
     loss: Float[Array, "*steps lanes"]  # without the loss weights
     prediction: Float[Array, "*steps lanes o"] | None = None
     norm: Float[Array, " segments"] | None = None  # of each segment's gradient
-    spread: Spread | None = None  # of the lanes' gradients, per segment; of several lanes
+    spread: Spread | None = None  # signal and noise per segment; None for one lane
 
 
 def out(seen: Seen, predictions: bool) -> Out:
-    """What was seen, with the predictions only if they are wanted."""
+    """Losses, and predictions if they are wanted."""
     return Out(seen.loss, seen.prediction if predictions else None)

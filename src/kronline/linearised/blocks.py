@@ -1,7 +1,7 @@
 """H of a unit-wise cell whose units, in blocks, read some of the blocks only.
 
-The paper leaves open how to make `H·A`, its one cubic product, cheaper. This is one way; weights of
-low rank (`lowrank.py`) are another.
+The paper leaves open how to make `H·A`, its only cubic product, cheaper. Block-sparse weights are
+one way; weights of low rank (`lowrank.py`) are another.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from kronline.linearised.unitwise import UnitWise
 class BlockH(UnitWise):
     """H of a unit-wise cell whose units, in R blocks of B, read some of the blocks only.
 
-    Block i reads blocks i, i + o, i + o', ... (modulo R), the same offsets for all, itself first:
-    every block row and column of H has as many blocks, and A's rows are met in whole blocks.
+    Block i reads blocks i, i + o, i + o', ... (modulo R), the same offsets for all, itself first.
+    So every block row and block column of H has the same number of blocks.
     """
 
     W: Float[Array, "R r B K"]  # for each block of units, the weights from the K numbers it reads
@@ -41,20 +41,20 @@ class BlockH(UnitWise):
         return self.D.shape[0], R, B, K
 
     def _blocks(self) -> Float[Array, "R q B K"]:
-        """The blocks of H that there are; the diagonal E is folded in."""
+        """The blocks of H that exist, with the diagonal E added."""
         q, R, B, K = self._sizes()
         r, reads = self.D.shape[1], len(self.reads)
         D = self.D.reshape(q, r, R, B, 1).transpose(2, 1, 0, 3, 4)  # (R, r, q, B, 1)
         # written out gate by gate, so that XLA makes one loop
         H = sum(self.W[:, k, None] * D[:, k] for k in range(r))
         E = self.E[:, np.array(self.reads)].reshape(q, reads, R, B).transpose(2, 0, 3, 1)
-        itself = np.zeros((B, reads, K // reads), bool)  # block i's first B numbers are its own
+        itself = np.zeros((B, reads, K // reads), bool)  # block i reads itself first
         itself[np.arange(B), :, np.arange(B)] = True
         own = jnp.where(itself[None, None], E[..., None], 0)
         return H + own.reshape(R, q, B, K)
 
     def _met(self, slots: Float[Array, "q n c"]) -> Float[Array, "R K c"]:
-        """What each block reads."""
+        """For each block, the rows that it reads."""
         q, R, B, K = self._sizes()
         of = _shifted(R, self.offsets)[:, None]  # (R, 1, o)
         return slots.reshape(q, R, B, -1)[np.array(self.reads)[:, None], of].reshape(R, K, -1)
@@ -68,7 +68,7 @@ class BlockH(UnitWise):
         return [b for b in range(self.D.shape[0]) if b not in self.reads]
 
     def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-        """`H A`: 2 (qn) K flops a column of A for the K of bn numbers that a unit reads."""
+        """`H A`: 2 (qn) K flops per column of A, if a unit reads K of bn numbers."""
         q, R, B, K = self._sizes()
         slots = A.reshape(q, R * B, -1)
         out = self._blocks().reshape(R, q * B, K) @ self._met(slots)
@@ -78,10 +78,10 @@ class BlockH(UnitWise):
         return out.reshape(A.shape)
 
     def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H`, as `(Hᵀ Pᵀ)ᵀ` by the blocks of Hᵀ, with the same savings."""
+        """`P H`, as `(Hᵀ Pᵀ)ᵀ` by the blocks of Hᵀ, with as few flops as `mm`."""
         q, R, B, _ = self._sizes()
         reads, o, slots = len(self.reads), len(self.offsets), P.T.reshape(q, R, B, -1)
-        # block j of the result meets blocks j, j − o, j − o', ...
+        # block j of the result is a sum over blocks j, j − o, j − o', ...
         of = _shifted(R, tuple(-o for o in self.offsets))
         met = slots[np.arange(q), of[..., None]].reshape(R, o * q * B, -1)
         H = self._blocks().reshape(R, q, B, reads, o, B).transpose(0, 4, 3, 5, 1, 2)
@@ -112,7 +112,7 @@ class BlockH(UnitWise):
         dz = jnp.einsum("pai,aki->pki", slots, self.D).reshape(p, -1, R, B)
         back = jnp.einsum("Rkis,pkRi->Rps", self.W, dz)
         back = back.reshape(R, p, len(self.reads), len(self.offsets), B)
-        # what came through block i's offset o belongs to block i + o
+        # what block i read at offset o belongs to block i + o
         of = _shifted(R, tuple(-o for o in self.offsets))
         to = back[of, :, :, np.arange(len(self.offsets))].sum(1)  # (R, p, b, B)
         to = to.transpose(1, 2, 0, 3).reshape(p, -1, R * B)

@@ -1,8 +1,9 @@
-"""Decompositions of small matrices that are safe in any program.
+"""Decompositions of small matrices, without the deadlock that `jnp.linalg` can have.
 
-On CPU, `jnp.linalg` gives a batch of matrices to XLA's threads and waits for them, on such a thread
-itself. Two batches at a time (of two weights, or of two programs) on a machine with two cores: all
-threads wait, for ever. One matrix at a time is worked on by the thread that has it.
+On CPU, `jnp.linalg` hands a batch of matrices to XLA's threads, and waits for them on one of these
+threads. With two batches at a time (of two weights, or of two programs) on two cores, all threads
+wait for each other. A single matrix is decomposed by the calling thread, without waiting; so
+batches are taken one matrix at a time here.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ alone = jax.custom_batching.sequential_vmap
 
 
 def cholesky(G: Float[Array, "K K"], least: Float[Array, ""]) -> Float[Array, "K K"]:
-    """`G = R Rᵀ`, R lower triangular; a pivot that rounding leaves below `least` becomes that."""
+    """`G = R Rᵀ`, R lower triangular; pivots below `least`, by rounding, are set to it."""
     rows = jnp.arange(G.shape[0])
 
     def column(j: int, R: Array) -> Array:

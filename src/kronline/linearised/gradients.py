@@ -23,7 +23,7 @@ class Outer(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """`Σ_p weights[p] terms[p]`: a gradient as a combination of arrays that exist already."""
+    """`Σ_p weights[p] terms[p]`: a gradient as a combination of existing arrays."""
 
     weights: Float[Array, "*lanes p"]
     terms: Float[Array, "..."]
@@ -57,7 +57,7 @@ def dense(g: Any) -> Array:
 
 
 def add(a: Grads, b: Grads) -> Grads:
-    """`a + b`; factors are listed side by side, not multiplied out."""
+    """`a + b`; factors are concatenated, not multiplied out."""
 
     def leaf(x: Any, y: Any) -> Any:
         if isinstance(x, Outer) and isinstance(y, Outer):
@@ -70,7 +70,7 @@ def add(a: Grads, b: Grads) -> Grads:
 
 
 def side_by_side(grads: Grads) -> Grads:
-    """The sum over a leading axis (steps, copies) of one lane's gradients, as factors still."""
+    """The sum over a leading axis (steps, copies) of one lane's gradients, still as factors."""
 
     def leaf(g: Any) -> Any:
         if isinstance(g, Sum):
@@ -83,7 +83,7 @@ def side_by_side(grads: Grads) -> Grads:
 
 
 def scaled(grads: Grads, c: Any) -> Grads:
-    """`c` times the gradient, at the cost of its smaller part."""
+    """`c` times the gradient; of a factored one, only one factor is multiplied."""
 
     def leaf(g: Any) -> Any:
         if isinstance(g, Sum):
@@ -96,7 +96,7 @@ def scaled(grads: Grads, c: Any) -> Grads:
 
 
 def unless_zero(delta: Float[Array, " N"], grads: Grads) -> Grads:
-    """`δ·G` as it was read; nothing where δ = 0, whatever G holds: after a reset it may be inf."""
+    """The gradient `δ·G`, set to 0 where δ = 0: there G may be infinite, before a reset."""
     live = jnp.any(delta != 0)
     return jax.tree.map(lambda a: jnp.where(live, a, jnp.zeros_like(a)), grads)
 

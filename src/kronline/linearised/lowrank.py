@@ -30,7 +30,7 @@ class LowRankH(StateJac):
         return jnp.concatenate([slots[b] for b in self.reads])
 
     def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-        """`H A = left (Vᵀ A) + E A`: 2 (qn + bn) ρ flops a column of A."""
+        """`H A = left (Vᵀ A) + E A`: 2 (qn + bn) ρ flops per column of A."""
         q, _, n = self.E.shape
         slots = A.reshape(q, n, -1)
         out = (self.left @ (self.V.T @ self._read(slots))).reshape(q, n, -1)
@@ -39,7 +39,7 @@ class LowRankH(StateJac):
         return out.reshape(A.shape)
 
     def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H = (P left) Vᵀ + P E`, with the same savings."""
+        """`P H = (P left) Vᵀ + P E`, with as few flops as `mm`."""
         q, _, n = self.E.shape
         slots = P.reshape(-1, q, n)
         through = ((P @ self.left) @ self.V.T).reshape(-1, len(self.reads), n)

@@ -42,8 +42,8 @@ class StateJac(ABC):
         """Some entries `H[to, of]`."""
         return self.dense()[to, of]
 
-    # Two pieces of work that a native kernel does in one pass where H allows it. Which path is
-    # taken is decided here, by H; `plain` is the trace's own function, in pure JAX.
+    # Two merges that a native kernel does in one pass where H allows it. H decides which path is
+    # taken; `plain` is the trace's function in pure JAX, which computes the same.
 
     def merge_pair(
         self,
@@ -76,7 +76,7 @@ class StateJac(ABC):
         return plain(A, U, M, H, resets, signs, delta)
 
     def rmm_few(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H` for so few rows that H is not worth being built."""
+        """`P H` for few rows, where building H would take longer than the product."""
         return self.rmm(P)
 
     def dense(self) -> Float[Array, "N N"]:

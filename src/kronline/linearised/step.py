@@ -1,7 +1,7 @@
-"""One step of a cell to first order: `ds' = H ds + F dθ`, never denser than it must be.
+"""One step of a cell to first order: `ds' = H ds + F dθ`, with H and F as sparse as they are.
 
 A weight matrix that enters the step only as `z = feats @ W` gives, exactly, `∂s'/∂W = feats ⊗ M`
-with `M = ∂s'/∂z` (the paper's Lemma 1, freed from its restriction to unit-wise cells). `Kronecker`
+with `M = ∂s'/∂z` (the paper's Lemma 1, without its restriction to unit-wise cells). `Kronecker`
 holds one such factor per weight matrix, and H; `OpaqueLin` is for cells whose weights enter in any
 other way: it only multiplies by H and F.
 """
@@ -39,7 +39,7 @@ class WeightJac:
 
 
 class Lin(ABC):
-    """One step, linearised where it was taken."""
+    """One step, linearised at its state, input and parameters."""
 
     state: Vector  # s', the new state
 

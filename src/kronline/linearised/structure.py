@@ -1,4 +1,4 @@
-"""What a trace is told of a cell before the first step: sizes and shapes, never the cell itself."""
+"""What a trace is told of a cell before the first step: sizes and shapes, not the cell itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class Structure:
         params: the parameters, or their shapes: a pytree whose leaves have `shape` and `dtype`.
         linear: whether every weight enters as `z = feats @ W`, so that steps are `Kronecker`.
         slots: q, for a unit-wise cell (its H is `UnitWise`); None for any other.
-        pattern: where H and M may differ from zero, whatever the parameters are; computed when it
-            is asked for. None where weights are not visible.
+        pattern: where H and M may differ from zero, for any parameters; computed when called. None
+            where weights are not visible.
     """
 
     cell: str
@@ -36,7 +36,7 @@ class Structure:
 
         Args:
             who: what needs them, as the beginning of a sentence: "Kronecker factors need".
-            else_: what can be used instead.
+            else_: what to use instead.
         """
         if not self.linear:
             raise TypeError(

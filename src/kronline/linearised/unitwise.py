@@ -1,4 +1,4 @@
-"""H of a unit-wise cell, whose maps read all of the units: the paper's class."""
+"""H of a unit-wise cell: the paper's class of networks."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from kronline.linearised.statejac import StateJac
 
 
 class UnitWise(StateJac):
-    """H of a unit-wise cell, whichever of its weights exist."""
+    """H of a unit-wise cell, with all of its weights or with some."""
 
     shared = ("W",)
 
-    W: Array  # the weights that meet the slots that are read
+    W: Array  # the weights of the slots that are read
     D: Float[Array, "q r n"]  # ∂s'/∂z, unit by unit
     E: Float[Array, "q q n"]  # ∂s'/∂s, not through the weights
     reads: tuple[int, ...]
@@ -33,7 +33,7 @@ class UnitWise(StateJac):
     @property
     @abstractmethod
     def offsets_read(self) -> tuple[int, ...]:
-        """For a kernel: the blocks that a block of units reads; none: all units read all."""
+        """For the kernel: which blocks a block of units reads; empty: all units read all."""
 
     def merge_pair(
         self,
@@ -52,7 +52,7 @@ class UnitWise(StateJac):
 
         def kernel(pair: Any, jac: Any, H: UnitWise, c: Array, delta: Array) -> Any:
             parts = (H.W, H.D, H.E, H.reads, jac.feats, delta, c)
-            u, A, norm, dA = native.merge(*parts, *pair, before=before, offsets=H.offsets_read)
+            u, A, norm, dA = native.merge_pair(*parts, *pair, before=before, offsets=H.offsets_read)
             return type(pair)(u, A, norm), dA
 
         return native.choose(kernel, plain, pair, *rest)
@@ -67,13 +67,13 @@ class UnitH(UnitWise):
     dense: an LSTM's H is 2n × n dense plus diagonals, not 2n × 2n.
     """
 
-    W: Float[Array, "b n r n"]  # the rows of the weights that meet the slots that are read
+    W: Float[Array, "b n r n"]  # the rows of the weights that multiply the slots that are read
     D: Float[Array, "q r n"]
     E: Float[Array, "q q n"]
     reads: tuple[int, ...]
 
     def read_columns(self) -> Float[Array, "b n q n"]:
-        """The columns of the slots that are read, transposed; the diagonal E is folded in."""
+        """The columns of the slots that are read, transposed, with the diagonal E added."""
         n, E = self.D.shape[-1], self.E[:, np.array(self.reads)].swapaxes(0, 1)
         # Hᵀ, since W's last axis is H's first; written out gate by gate, so that XLA makes one loop
         H = sum(self.W[:, :, None, k] * self.D[None, None, :, k] for k in range(self.D.shape[1]))
@@ -89,7 +89,7 @@ class UnitH(UnitWise):
         return [b for b in range(self.D.shape[0]) if b not in self.reads]
 
     def mm(self, A: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-        """`H A`: 2 (qn)(bn) flops a column of A for b read slots, not 2 (qn)²."""
+        """`H A`: 2 (qn)(bn) flops per column of A for b read slots, not 2 (qn)²."""
         q, _, n = self.D.shape
         slots = A.reshape(q, n, -1)
         read = jnp.concatenate([slots[b] for b in self.reads])
@@ -100,7 +100,7 @@ class UnitH(UnitWise):
         return out.reshape(A.shape)
 
     def rmm(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H`, with the same savings; by the native kernel where there is one."""
+        """`P H`, with as few flops as `mm`; by the native kernel where there is one."""
         if not native.usable(self.reads, self, P):
             return self._rmm(P)
 
@@ -156,10 +156,10 @@ class UnitH(UnitWise):
             A: Array, U: Array, M: UnitM, H: UnitH, resets: Array, signs: Array, delta: Array
         ) -> Any:
             parts = (H.W, H.D, H.E, H.reads, resets.astype(A.dtype), signs, delta, U, A)
-            out = native.walk(*parts, sample=rows, start=start)
+            out = native.merge_segment(*parts, sample=rows, start=start)
             return out.A, (out.U, tuple(out.info), out.dA)
 
-        def tupled(*args: Any) -> Any:  # both paths give the same kinds of trees
+        def tupled(*args: Any) -> Any:  # both paths must return trees of the same type
             A, (U, merged, dA) = plain(*args)
             return A, (U, tuple(merged), dA)
 
@@ -174,7 +174,7 @@ class UnitH(UnitWise):
         return out.reshape(v.shape)
 
     def rmm_few(self, P: Float[Array, "p N"]) -> Float[Array, "p N"]:
-        """`P H = (P D) Wᵀ + P E`, in O(n²) a row without building H."""
+        """`P H = (P D) Wᵀ + P E`, in O(n²) per row without building H."""
         q, _, n = self.D.shape
         slots = P.reshape(-1, q, n)
         out = jnp.einsum("pai,abi->pbi", slots, self.E)

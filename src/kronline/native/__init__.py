@@ -1,12 +1,12 @@
-"""The native CPU kernel: an accelerator behind the same traces, never needed.
+"""The native CPU kernel: the same work as in pure JAX, faster. Nothing depends on it.
 
 `ffi.cpp` and its headers hold the products that KF-RTRL, OK and KF-TBPTT are made of. They are
-built with the system's compiler when they are first used, and kept. Where that cannot be, pure JAX
-does the same.
+built with the system's compiler when they are first used, and kept in the user's cache folder.
+Where that is not possible, pure JAX computes the same.
 """
 
 from kronline.native.build import KernelError, Library, library
-from kronline.native.calls import merge, rmm, walk
+from kronline.native.calls import merge_pair, merge_segment, rmm
 from kronline.native.choice import Status, active, choose, status, usable, use
 
 __all__ = [
@@ -16,10 +16,10 @@ __all__ = [
     "active",
     "choose",
     "library",
-    "merge",
+    "merge_pair",
+    "merge_segment",
     "rmm",
     "status",
     "usable",
     "use",
-    "walk",
 ]

@@ -4,7 +4,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -17,8 +16,10 @@ from pathlib import Path
 import jax
 import jaxlib
 
+from kronline import cache
+
 SOURCE = Path(__file__).with_name("ffi.cpp")
-TARGETS = ("kronline_merge", "kronline_rmm", "kronline_walk")
+TARGETS = ("kronline_merge_pair", "kronline_rmm", "kronline_merge_segment")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
 MACHINE = (("-march=native",), ("-mcpu=native",), ())
@@ -26,7 +27,7 @@ COMPILERS = ("g++", "c++", "clang++")
 
 
 class KernelError(Exception):
-    """The kernel cannot be had here; the message says why."""
+    """The kernel is not available here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ _lock = threading.Lock()
 
 
 def library() -> Library | KernelError:
-    """The kernel, built if it was not yet; or why it cannot be had. Decided once a process."""
+    """The kernel, built if need be; or why it is not available. Decided once per process."""
     with _lock:
         return _library()
 
@@ -59,12 +60,12 @@ def _library() -> Library | KernelError:
 
 def _load() -> Library:
     compiler = _compiler()
-    path = _folder() / f"kernel-{_fingerprint(compiler)}.so"
+    path = cache.folder() / f"kernel-{_fingerprint(compiler)}.so"
     if not path.exists():
         _build(compiler, path)
     try:
         loaded = ctypes.CDLL(str(path))
-    except OSError:  # damaged: once more
+    except OSError:  # the file is damaged: build it again
         _build(compiler, path)
         loaded = ctypes.CDLL(str(path))
     for target in TARGETS:
@@ -75,7 +76,7 @@ def _load() -> Library:
 
 
 def _compiler() -> list[str]:
-    """As a command, which CXX may give arguments."""
+    """The compiler as a command; CXX may hold arguments, too."""
     named = os.environ.get("CXX", "").strip()
     for name in [named] if named else COMPILERS:
         first, *rest = shlex.split(name)
@@ -87,41 +88,26 @@ def _compiler() -> list[str]:
     )
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "kronline"
-
-
 def sources() -> list[str]:
     """The texts of all that is compiled: `ffi.cpp` and every header."""
     return [file.read_text() for file in [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]]
 
 
 def _fingerprint(compiler: list[str]) -> str:
-    """A library serves one source, jaxlib, compiler and kind of CPU."""
+    """A hash of all that the library depends on: sources, jaxlib, compiler, kind of CPU."""
     version = _run([*compiler, "--version"]).stdout
     parts = (
         *sources(),
         jaxlib.__version__,
         version,
         repr((compiler, FLAGS, MACHINE)),
-        _cpu(),
+        cache.cpu(),
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _cpu() -> str:
-    """What the CPU can do, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        kinds = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
-    except OSError:
-        kinds = {platform.processor()}
-    return platform.machine() + "".join(sorted(kinds))
-
-
 def _build(compiler: list[str], path: Path) -> None:
-    """Into a file of its own first, so that another process never sees half a library."""
+    """Compile to a temporary file, then rename: no other process sees half a library."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".so.tmp")

@@ -10,7 +10,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 
-def merge(
+def merge_pair(
     W: Float[Array, "b n r n"] | Float[Array, "R r B K"],
     D: Float[Array, "q r n"],
     E: Float[Array, "q q n"],
@@ -25,10 +25,19 @@ def merge(
     before: bool,
     offsets: tuple[int, ...] = (),
 ) -> tuple[Array, Array, Array, Array]:
-    """KF-RTRL's `merge` (kf.py) in one pass over A, in place: the new u, A, ‖A‖; and δ·A.
+    """KF-RTRL's `merge_pair` (`traces/kf.py`) in one pass over A, in place.
 
-    `before`: δ·HA for the old u and A, not δ·A for the new ones. `offsets`: of `BlockH`, whose W it
-    then is.
+    Args:
+        W, D, E, reads: H of the step; W as `BlockH` has it where there are offsets.
+        feats: ĥ.
+        delta: δ.
+        c: the sign.
+        u, A, norm: the pair.
+        before: return δ·HA of the old pair, not δ·A of the new one.
+        offsets: of `BlockH`; none: all units read all.
+
+    Returns:
+        the new u, A and ‖A‖; and δ·A.
     """
     r, n = D.shape[-2:]
     size = W.shape[-2] if offsets else n
@@ -39,7 +48,7 @@ def merge(
         dA = jax.ShapeDtypeStruct((*norm.shape, r, n), A.dtype)
         out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (u, A, norm)]
         aliases = {6: 0, 7: 1, 8: 2}
-        f = jax.ffi.ffi_call("kronline_merge", [*out, dA], input_output_aliases=aliases)
+        f = jax.ffi.ffi_call("kronline_merge_pair", [*out, dA], input_output_aliases=aliases)
         return tuple(f(W, *lanes, reads=np.array(reads, np.int64), **how))
 
     W = W.reshape(-1, *W.shape[2:]) if offsets else W.reshape(-1, r, n)
@@ -65,8 +74,8 @@ def rmm(
     return _over_lanes(call)(WT, D, E, P)
 
 
-class Walked(NamedTuple):
-    """What comes out of `walk`."""
+class Merged(NamedTuple):
+    """What comes out of `merge_segment`."""
 
     A: Float[Array, "N p r n"]
     U: Float[Array, "p m"]
@@ -74,7 +83,7 @@ class Walked(NamedTuple):
     dA: Float[Array, "p r n"]
 
 
-def walk(
+def merge_segment(
     W: Float[Array, "b n r n"],
     D: Float[Array, "k q r n"],
     E: Float[Array, "k q q n"],
@@ -87,8 +96,10 @@ def walk(
     *,
     sample: int,
     start: bool,
-) -> Walked:
-    """k steps of KF-TBPTT's trace (tail.py), or of OK's (ok.py, k = 1), A in place.
+) -> Merged:
+    """The merge of a segment (`traces/segment_merge.py`), A in place.
+
+    KF-TBPTT calls it for segments of k steps, OK for segments of one.
 
     Args:
         W, D, E, reads: H of every step.
@@ -108,15 +119,15 @@ def walk(
         N, p = A.shape[-4:-2]
         shapes = [(N, p, r, n), (p, U.shape[-1]), (3,), (p, r, n)]
         out = [jax.ShapeDtypeStruct((*A.shape[:-4], *shape), A.dtype) for shape in shapes]
-        f = jax.ffi.ffi_call("kronline_walk", out, input_output_aliases={7: 0})
+        f = jax.ffi.ffi_call("kronline_merge_segment", out, input_output_aliases={7: 0})
         return tuple(f(WT, *lanes, **settings))
 
     WT = jnp.moveaxis(W.reshape(-1, r, n), 0, -1)
-    return Walked(*_over_lanes(call)(WT, D, E, resets, signs, delta, U, A))
+    return Merged(*_over_lanes(call)(WT, D, E, resets, signs, delta, U, A))
 
 
 def _over_lanes(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call(W, *lanes)` with a rule for `vmap`: W is handed over once where all lanes share it."""
+    """`call(W, *lanes)` with a rule for `vmap`: W is passed once where all lanes share it."""
 
     @custom_vmap
     def run(W: Array, *lanes: Array) -> Any:

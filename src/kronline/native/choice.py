@@ -41,7 +41,7 @@ def status() -> Status:
 
 
 def active() -> bool:
-    """Whether the kernel is to be called; where it cannot be had, says so once."""
+    """Whether the kernel is called; where it is not available, prints the reason once."""
     now = status()
     if not now.active and use.value and now.reason not in _told:
         _told.add(now.reason)
@@ -60,7 +60,7 @@ def usable(reads: tuple[int, ...], *arrays: Any) -> bool:
 def choose(kernel: Callable[..., Any], plain: Callable[..., Any], *arrays: Any) -> Any:
     """`kernel(*arrays)` where the native kernel can be used, `plain(*arrays)` elsewhere.
 
-    The kernel has no derivatives: a trace is not there to be differentiated.
+    The kernel has no derivatives: nothing differentiates through the work on a trace.
     """
     if not active():
         return plain(*arrays)

@@ -1,8 +1,8 @@
 // What XLA calls: the products of KF-RTRL and KF-TBPTT on a CPU, for unit-wise cells.
 //
-//   merge:  merge.h, one pair of KF-RTRL
-//   rmm:    jacobian.h, P <- P H, in place
-//   walk:   walk.h, a segment of KF-TBPTT, or a step of OK
+//   merge_pair:     merge_pair.h, one pair of KF-RTRL
+//   rmm:            jacobian.h, P <- P H, in place
+//   merge_segment:  merge_segment.h, a segment of KF-TBPTT, or a step of OK
 //
 // One work item is one lane (or some columns of one lane, where lanes are few).
 
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "jacobian.h"
-#include "merge.h"
+#include "merge_pair.h"
+#include "merge_segment.h"
 #include "parallel.h"
-#include "walk.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -37,7 +37,7 @@ Shape shape_of(Any D, ffi::Span<const int64_t> reads) {
   return {lanes, q, static_cast<int64_t>(reads.size()), r, n, reads.begin()};
 }
 
-// Lane l's part of an array that has `count` numbers a lane.
+// Lane l's part of an array that has `count` numbers per lane.
 template <typename T>
 T* at(const Any& x, int64_t l, int64_t count) {
   return static_cast<T*>(x.untyped_data()) + l * count;
@@ -57,10 +57,10 @@ void in_place(const Any& in, Out out) {
 }
 
 template <typename T>
-ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
-                 ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D, Any E,
-                 Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
-                 Out norm_out, Out dA) {
+ffi::Error merge_pair(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
+                      ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D,
+                      Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out,
+                      Out A_out, Out norm_out, Out dA) {
   Shape s = shape_of(D, reads);
   s.size = size, s.count = offsets.size(), s.offsets = offsets.begin();
   const int64_t panels = ceil_div(s.C(), Lanes<T>::kCols), m = h.dimensions().back();
@@ -68,7 +68,7 @@ ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
 
   std::vector<T> squares(s.lanes * panels);
   auto lane = [&](int64_t l) {
-    return Merge<T>{
+    return MergePair<T>{
         weight<T>(W, s, l),
         at<T>(D, l, s.q * s.C()),
         at<T>(E, l, s.q * s.N()),
@@ -90,7 +90,7 @@ ffi::Error merge(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
   for (auto& d : done) d = 0;
   parallel(pool, s.lanes * parts, [&](int64_t item) {
     const int64_t l = item / parts, from = item % parts * per_part;
-    Merge<T> m = lane(l);
+    MergePair<T> m = lane(l);
     m.prepare(s);
     if (from < s.C()) m.columns(s, from, std::min(from + per_part, s.C()));
     if (done[l].fetch_add(1) == parts - 1) m.finish(s, before);
@@ -119,9 +119,9 @@ ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any
 }
 
 template <typename T>
-ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool start,
-                Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A, Out A_out,
-                Out U_out, Out info, Out dA) {
+ffi::Error merge_segment(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample,
+                         bool start, Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U,
+                         Any A, Out A_out, Out U_out, Out info, Out dA) {
   Shape s = shape_of(D, reads);
   const int64_t k = resets.dimensions().back(), p = U_out->dimensions()[U.dimensions().size() - 2];
   const int64_t m = U.dimensions().back(), K = k + p, cols = Lanes<T>::kCols;
@@ -133,7 +133,7 @@ ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sa
     const T* reset = at<T>(resets, l, k);
     int64_t first = k - 1;
     while (first > 0 && reset[first] == 0) --first;
-    return Walk<T>{
+    return MergeSegment<T>{
         weight<T>(WT, s, l),
         at<T>(D, l, k * s.q * C),
         at<T>(E, l, k * s.q * N),
@@ -156,8 +156,8 @@ ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sa
   };
   if (s.lanes >= pool.num_threads()) {
     parallel(pool, s.lanes, [&](int64_t l) {
-      Walk<T> w = lane(l);
-      w.Ps = scratch<T>(4, Walk<T>::Ps_size(s, k));
+      MergeSegment<T> w = lane(l);
+      w.Ps = scratch<T>(4, MergeSegment<T>::Ps_size(s, k));
       w.push(s, 0, N);
       w.columns(s, 0, p * C);
       std::vector<T> right(K * p);
@@ -168,10 +168,10 @@ ffi::Error walk(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sa
     return ffi::Error::Success();
   }
   // fewer lanes than threads: these share each lane's work
-  T* Ps = scratch<T>(4, Walk<T>::Ps_size(s, k));
+  T* Ps = scratch<T>(4, MergeSegment<T>::Ps_size(s, k));
   std::vector<T> right(K * p);
   for (int64_t l = 0; l < s.lanes; ++l) {
-    Walk<T> w = lane(l);
+    MergeSegment<T> w = lane(l);
     w.Ps = Ps;
     const int64_t parts = std::clamp<int64_t>(ceil_div(N, 64), 1, pool.num_threads());
     auto rows = [&](auto work) {
@@ -202,12 +202,12 @@ ffi::Error by_type(F32 f32, F64 f64, Args... args) {
   return ffi::Error::InvalidArgument("kronline's kernel takes all float32 or all float64");
 }
 
-ffi::Error merge_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
-                     ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D,
-                     Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out, Out A_out,
-                     Out norm_out, Out dA) {
-  return by_type(merge<float>, merge<double>, pool, reads, offsets, size, before, W, D, E, h, delta,
-                 c, u, A, norm_A, u_out, A_out, norm_out, dA);
+ffi::Error merge_pair_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
+                          ffi::Span<const int64_t> offsets, int64_t size, bool before, Any W, Any D,
+                          Any E, Any h, Any delta, Any c, Any u, Any A, Any norm_A, Out u_out,
+                          Out A_out, Out norm_out, Out dA) {
+  return by_type(merge_pair<float>, merge_pair<double>, pool, reads, offsets, size, before, W, D, E,
+                 h, delta, c, u, A, norm_A, u_out, A_out, norm_out, dA);
 }
 
 ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any D, Any E,
@@ -215,11 +215,11 @@ ffi::Error rmm_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT,
   return by_type(rmm<float>, rmm<double>, pool, reads, WT, D, E, P, P_out);
 }
 
-ffi::Error walk_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample, bool start,
-                    Any WT, Any D, Any E, Any resets, Any signs, Any delta, Any U, Any A, Out A_out,
-                    Out U_out, Out info, Out dA) {
-  return by_type(walk<float>, walk<double>, pool, reads, sample, start, WT, D, E, resets, signs,
-                 delta, U, A, A_out, U_out, info, dA);
+ffi::Error merge_segment_any(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, int64_t sample,
+                             bool start, Any WT, Any D, Any E, Any resets, Any signs, Any delta,
+                             Any U, Any A, Out A_out, Out U_out, Out info, Out dA) {
+  return by_type(merge_segment<float>, merge_segment<double>, pool, reads, sample, start, WT, D, E,
+                 resets, signs, delta, U, A, A_out, U_out, info, dA);
 }
 
 }  // namespace
@@ -231,12 +231,12 @@ extern "C" const char* kronline_vector() {
   return kBytes == 64 ? "AVX-512" : kBytes == 32 ? "AVX2" : "plain C++";
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge, merge_any,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge_pair, merge_pair_any,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<ffi::Span<const int64_t>>("reads")
                                   .Attr<ffi::Span<const int64_t>>("offsets")  // none: dense
-                                  .Attr<int64_t>("size")                      // units a block
+                                  .Attr<int64_t>("size")                      // units per block
                                   .Attr<bool>("before")  // d.HA instead of d.A
                                   .Arg<Any>()            // W (lanes, K, r, n) or (1, K, r, n)
                                   .Arg<Any>()            // D (lanes, q, r, n)
@@ -264,7 +264,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_rmm, rmm_any,
                                   .Ret<Any>()  // P, the same memory
 );
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_walk, walk_any,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge_segment, merge_segment_any,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<ffi::Span<const int64_t>>("reads")

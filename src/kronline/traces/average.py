@@ -21,13 +21,18 @@ from kronline.traces.kf import KF
 class Average(Trace[Memory]):
     """`G' = (G'_1 + ... + G'_r)/r`: copies that differ in their noise only.
 
-    Ignores what the trace ignores. Its noise's variance is 1/r of one copy's, at r times the memory
-    and time; a step is linearised once for all copies. Copies are one more axis of lanes for the
-    work on the trace, so that they take the same fast path.
+    Ignores what the trace ignores. The variance of its noise is 1/r of one copy's, at r times the
+    memory and time; a step is linearised once for all copies. For the work on the trace, copies are
+    one more axis of lanes, so that they take the same fast path.
 
     Args:
-        trace: what there are copies of.
+        trace: of which there are copies.
         copies: r.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Online(kl.Average(kl.OK(2), copies=3)).name
+        'Online(Average(trace=OK(pairs=2), copies=3), window=None)'
 
     Reference: the baseline of Benzing et al., Optimal Kronecker-Sum Approximation of Real Time
     Recurrent Learning, ICML 2019 (KF-RTRL-AVG); for UORO that of Mujika et al., 2018.
@@ -61,7 +66,7 @@ class Average(Trace[Memory]):
         return jax.tree.map(lambda a: jnp.broadcast_to(a, (self.copies, *a.shape)), one)
 
     def draws(self, structure: Structure, k: int) -> Draws:
-        """For every copy its own, copies first."""
+        """Independent draws for every copy, copies first."""
         return repeat(self.trace.draws(structure, k), self.copies)
 
     def segment(

@@ -19,11 +19,11 @@ from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
 from kronline.show import called
 
-Memory = Any  # of some trace: a pytree of arrays
-M = TypeVar("M")  # of a certain one
-ROWS = 16  # of a trace that are written out at once
+Memory = Any  # the memory of any trace: a pytree of arrays
+M = TypeVar("M")  # the memory of one kind of trace
+ROWS = 16  # how many rows of a trace are written out at once
 
-# Where a segment's gradient is read, and which δ it is read with:
+# Where a segment's gradient is read, and with which δ:
 #   "start": δ = ∂L/∂s before the first step;  δ·G of the memory as it was
 #   "past":  δ = ∂L/∂s after the step, of a segment of one;  (δH)·G of the memory as it was
 #   "end":   δ = ∂L/∂s after the last step;  δ·G of the new memory
@@ -31,10 +31,10 @@ Read = Literal["start", "past", "end"]
 
 
 class Steps(NamedTuple):
-    """k steps of one lane, linearised when asked for, so that nothing large is ever stacked."""
+    """k steps of one lane, linearised when asked for, so that nothing large is stacked."""
 
     length: int
-    at: Callable[[Any], Lin]  # step t of the segment, t an integer or a traced one
+    at: Callable[[Any], Lin]  # step t of the segment; t may be a traced integer
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
 
 
@@ -44,19 +44,30 @@ def one_step(lin: Lin, reset: Bool[Array, ""]) -> Steps:
 
 
 class Moments(NamedTuple):
-    """Of the trace G' after a step, over the noise of that step alone."""
+    """Mean and variance of the trace G' after a step, over the noise of that step alone."""
 
     variance: Float[Array, ""]  # E‖G' − E G'‖²
     mean2: Float[Array, ""]  # ‖E G'‖²
 
     @property
     def share(self) -> Float[Array, ""]:
-        """How much of E‖G'‖² is noise of this step: 0 for an exact one, below 1."""
+        """How much of E‖G'‖² is noise of this step: from 0, an exact step, to below 1."""
         return ratio(self.variance, self.variance + self.mean2)
 
 
 class Trace(ABC, Generic[M]):
-    """A representation of G. Subclasses are frozen dataclasses; their settings are fields."""
+    """A representation of `G = ds/dθ`, for one lane.
+
+    Each step moves it, `G ← H G + F`; a loss reads it, `δ·G`. Subclasses are frozen dataclasses;
+    their settings are fields. Most derive from `Stepwise`.
+
+    Example:
+        >>> import kronline as kl
+        >>> trace, cell = kl.KF(), kl.RHN(3, 2)
+        >>> memory = trace.init(cell.structure())  # G = 0
+        >>> memory["W"].A.shape
+        (3, 2, 3)
+    """
 
     def spec(self, window: int | Literal["all"] | None) -> str:
         """What the estimator of this trace and a window is written as: `kf_rtrl(window=1)`.
@@ -75,7 +86,7 @@ class Trace(ABC, Generic[M]):
 
     @property
     def remembers(self) -> bool:
-        """Whether anything is: without, a window is needed."""
+        """Whether anything is remembered; if not, a window is needed."""
         return True
 
     @abstractmethod
@@ -137,16 +148,34 @@ class Trace(ABC, Generic[M]):
         return jnp.sum(jax.lax.map(row, eye, batch_size=ROWS))
 
     def noise_share(self, memory: M, lin: Lin) -> Float[Array, ""] | None:
-        """How much of E‖G'‖² is noise, after one more step; None where no formula is known."""
+        """The share of noise in E‖G'‖² after one more step; None where no formula is known."""
         if not self.closed_form:
             return None
         return Moments(self.variance(memory, lin), self.mean2(memory, lin)).share
 
 
 class Stepwise(Trace[M]):
-    """A trace that goes step by step: gives `step` and `pull`, and has `segment` made from them.
+    """A trace that goes step by step: subclasses give `step` and `pull`; `segment` follows.
 
-    One that can read the gradient in the pass that makes the step replaces `step_pull`, too.
+    One that can read the gradient in the same pass as the step replaces `step_pull`, too.
+
+    Example: the newest step alone, `G = F`.
+        >>> from dataclasses import dataclass
+        >>> import jax, jax.numpy as jnp, kronline as kl
+        >>> @dataclass(frozen=True)
+        ... class Newest(kl.Stepwise):
+        ...     def init(self, structure):
+        ...         return jax.tree.map(
+        ...             lambda p: jnp.zeros((structure.size, *p.shape), p.dtype), structure.params
+        ...         )
+        ...
+        ...     def step(self, memory, lin, noise):
+        ...         return lin.dense()[1]  # F
+        ...
+        ...     def pull(self, memory, delta):
+        ...         return jax.tree.map(lambda G: jnp.tensordot(delta, G, 1), memory)
+        >>> kl.Online(Newest()).name
+        'Online(Newest(), window=None)'
     """
 
     def step_draws(self, structure: Structure) -> Draws:
@@ -171,7 +200,7 @@ class Stepwise(Trace[M]):
         *,
         past: bool,
     ) -> tuple[Grads, M]:
-        """One step, perhaps after a reset, and the gradient of a δ after it.
+        """One step, after a reset if there is one, and the gradient of a δ after the step.
 
         Args:
             memory, lin, reset, noise, delta: of the step.
@@ -196,7 +225,7 @@ class Stepwise(Trace[M]):
             lin, reset = steps.at(0), steps.resets[0]
             return self.step_pull(memory, lin, reset, now, delta, past=read == "past")
         new = self.pushed(memory, steps, noise)
-        if read == "start":  # nothing where δ is zero, as after a reset, whatever G holds
+        if read == "start":  # zero where δ is zero, as after a reset, even where G is not finite
             return gr.unless_zero(delta, self.pull(memory, delta)), new
         return self.pull(new, delta), new
 

@@ -19,7 +19,16 @@ G = Any  # an array (N, *shape) per parameter
 @final
 @dataclass(frozen=True)
 class Exact(Stepwise[G]):
-    """`G ← H G + F`: exact, in O(N |θ|) memory and O(N² |θ|) time. For any cell."""
+    """`G ← H G + F`: exact, in O(N |θ|) memory and O(N² |θ|) time. For any cell.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Exact().init(kl.RHN(3, 2).structure())["W"].shape  # (N, *shape)
+        (3, 6, 2, 3)
+
+    Reference: Williams & Zipser, A Learning Algorithm for Continually Running Fully Recurrent
+    Neural Networks, Neural Computation 1989.
+    """
 
     def spec(self, window: int | Literal["all"] | None) -> str:
         """RTRL."""
@@ -44,7 +53,7 @@ class Exact(Stepwise[G]):
         *,
         past: bool,
     ) -> tuple[Grads, G]:
-        """One step; δ is multiplied with G where G is made."""
+        """One step; `δ·G` is computed in the same pass as G."""
         if past:
             return super().step_pull(memory, lin, reset, noise, delta, past=past)
         new, read = _step(self.reset(memory, reset), lin, delta)

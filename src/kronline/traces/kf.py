@@ -1,4 +1,4 @@
-"""KF-RTRL (Algorithm 1 of the paper): G as one random Kronecker product a weight matrix."""
+"""KF-RTRL (Algorithm 1 of the paper): G as one random Kronecker product per weight matrix."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ class Pair(NamedTuple):
 
     u: Array  # (m,)
     A: Array  # (N, r, n)
-    norm: Array  # (), about ‖A‖, known without a pass over A
+    norm: Array  # (), approximately ‖A‖, known without a pass over A
 
 
 Pairs = dict[str, Pair]  # one per weight matrix
@@ -30,16 +30,22 @@ Pairs = dict[str, Pair]  # one per weight matrix
 @final
 @dataclass(frozen=True)
 class KF(Stepwise[Pairs]):
-    """`G' = u ⊗ A` with `E[G'] = G`: O(n²) memory and O(n³) time a step. For linear cells.
+    """`G' = u ⊗ A` with `E[G'] = G`: O(n²) memory and O(n³) time per step. For linear cells.
 
-    One sign c a step and weight: a step depends on the paper's c1, c2 only through c1·c2, and on
-    p1, p2 only through ρ = p1/p2. So c1 is taken as 1 (`one_sign` converts), and A is not divided
-    by p1; instead
+    One sign c per step and weight matrix: a step depends on the paper's c1, c2 only through c1·c2,
+    and on p1, p2 only through ρ = p1/p2. So c1 is 1 (`one_sign` converts), and A is not divided by
+    p1; instead
 
         A ← H A + c ρ D,   u ← u + c ĥ/ρ,   ρ² = ‖H A‖ ‖ĥ‖ / (‖u‖ ‖D‖),
 
     and u is kept about as large as A by a power of two that is folded into H (A itself is never
     scaled). The step's variance is `2(‖u‖‖ĥ‖‖HA‖‖D‖ + ⟨u,ĥ⟩⟨HA,D⟩)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> pair = kl.KF().init(kl.RHN(3, 2).structure())["W"]
+        >>> pair.u.shape, pair.A.shape  # (m,), (N, gates, units)
+        ((6,), (3, 2, 3))
 
     Reference: Mujika, Meier & Steger, NeurIPS 2018.
     """
@@ -82,7 +88,7 @@ class KF(Stepwise[Pairs]):
         *,
         past: bool,
     ) -> tuple[Grads, Pairs]:
-        """One step; δ is multiplied with HA in the same pass that makes it."""
+        """One step; `δ·HA` is computed in the same pass as HA."""
         memory = self.reset(memory, reset)
         pairs, dA = self._merged(memory, lin, noise, delta, before=past)
         u = memory if past else pairs
@@ -107,13 +113,13 @@ class KF(Stepwise[Pairs]):
     def pull(self, memory: Pairs, delta: Float[Array, " N"]) -> Grads:
         """`u ⊗ (δ A)`."""
 
-        def dA(p: Pair) -> Float[Array, "r n"]:  # nothing after a reset, whatever A holds
+        def dA(p: Pair) -> Float[Array, "r n"]:  # 0 after a reset, even where A overflowed
             return jnp.where(jnp.any(p.u != 0), jnp.tensordot(delta, p.A, axes=1), 0)
 
         return {name: outer(p.u, dA(p)) for name, p in memory.items()}
 
     def reset(self, memory: Pairs, flag: Bool[Array, ""]) -> Pairs:
-        """`0 ⊗ A`, whatever A holds: the next step drops the term."""
+        """`0 ⊗ A`: the next step drops the term, even where A is not finite."""
         return {name: p._replace(u=jnp.where(flag, 0, p.u)) for name, p in memory.items()}
 
     @property
@@ -137,7 +143,7 @@ class KF(Stepwise[Pairs]):
 
 
 def _sizes(memory: Pairs, lin: Lin) -> list[tuple[Array, Array, Array]]:
-    """`‖u⊗HA‖², ‖ĥ⊗D‖², ⟨u⊗HA, ĥ⊗D⟩` of each weight; nothing after a reset, whatever A holds."""
+    """`‖u⊗HA‖², ‖ĥ⊗D‖², ⟨u⊗HA, ĥ⊗D⟩` of each weight; after a reset the terms of A are 0."""
     assert isinstance(lin, Kronecker)
     found = []
     for name, g in lin.groups.items():
@@ -159,11 +165,14 @@ def needs_linear_maps(structure: Structure) -> None:
 def one_sign(c1: Any, c2: Any, reset: Any) -> np.ndarray:
     """This trace's signs c from the paper's c1 and c2, to replay another implementation.
 
-    A step's noise is c1·c2, but relative to the pair (u, A) that it meets: the paper's c1 flips the
-    sign of both, which leaves u ⊗ A as it was and which this trace never does.
+    A step's noise is c1·c2, relative to the signs of the old pair (u, A). The paper's c1 flips the
+    sign of both u and A, which leaves u ⊗ A as it was; this trace never flips them.
 
     Args:
         c1, c2, reset: with the steps on the leading axis; the first step counts as a reset.
+
+    Returns:
+        c, as `noise=` takes it.
     """
     c1, c2, reset = (np.asarray(a) for a in (c1, c2, reset))
     c, sigma = np.ones_like(c1), np.ones_like(c1[0])  # σ: the paper's pair over ours
@@ -203,20 +212,20 @@ def _merge(
     delta: Float[Array, " N"],
     before: bool,
 ) -> tuple[Pair, Float[Array, "r n"]]:
-    """In pure JAX."""
+    """`merge_pair` in pure JAX."""
     feats, M = jac.feats, jac.M
     # gauge: (u/σ) ⊗ (σ A) is the same matrix; σ is a power of two
     norm_u = jnp.sqrt(jnp.sum(pair.u**2))
     sigma = jnp.exp2(jnp.round(jnp.log2(safe_sqrt_ratio(norm_u, pair.norm))))
-    alive = norm_u != 0  # a NaN is not to be forgotten
+    alive = norm_u != 0  # true for NaN, which must stay visible
     u, norm_u = pair.u / sigma, norm_u / sigma
-    # not 0·A where u = 0, which may have overflowed
+    # where u = 0, A is not multiplied: it may hold infinities, and 0·inf is NaN
     HA = jax.lax.cond(alive, H.scaled(sigma).mm, jnp.zeros_like, pair.A)
     dHA = jnp.tensordot(delta, HA, axes=1)
 
     norm_HA = jnp.sqrt(jnp.sum(HA**2))
     norm_h, norm_D = jnp.sqrt(jnp.sum(feats**2)), jnp.sqrt(M.norm2())
-    # a term with a zero factor is dropped; the other is then exact, and its sign is of no matter
+    # a term with a zero factor is dropped; the other is then exact, whatever its sign
     old, new = norm_HA > 0, (norm_h > 0) & (norm_D > 0)
     # ρ = p1/p2,  p1 = √(‖HA‖/‖u‖),  p2 = √(‖D‖/‖ĥ‖)
     rho = safe_sqrt_ratio(norm_h, norm_u * norm_D) * jnp.sqrt(norm_HA)

@@ -1,4 +1,4 @@
-"""The trace of KF-TBPTT and OK-TBPTT: r Kronecker products a weight, pushed over a whole segment.
+"""The trace of KF-TBPTT and OK-TBPTT: r Kronecker products per weight, a segment at a time.
 
 What a segment leaves, k + r terms, is merged into r (`segment_merge.py`, `mixing.py`).
 """
@@ -28,7 +28,7 @@ class Carried(NamedTuple):
     """What is carried over from one segment to the next."""
 
     pairs: dict[str, Pairs]
-    tail: Float[Array, ""]  # the weight of the trace's part; may be replaced at any time
+    tail: Float[Array, ""]  # the weight of the trace's part; may be replaced between segments
     # at most the largest number that the precision has
     noise: dict[str, Float[Array, ""]]  # v: the mean of ‖G' − G‖², by the closed form
     energy: dict[str, Float[Array, ""]]  # ‖G'‖²
@@ -37,17 +37,24 @@ class Carried(NamedTuple):
 @final
 @dataclass(frozen=True)
 class KFTBPTT(Trace[Carried]):
-    """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, merged once a segment; `E[G'] = G`. For linear cells.
+    """`G' = Σ_i u_i ⊗ A_i`, r pairs per weight, merged once per segment; `E[G'] = G`.
 
-    Takes one product of N × N by N × n a step (for a unit-wise cell a fraction of KF-RTRL's `H A`),
-    and `P A_i` once a segment. How alike two right factors are is measured in a few of their rows:
-    it only serves to choose the mix, which is unbiased whatever is chosen.
+    For linear cells. Takes one product of N × N by N × n per step (for a unit-wise cell a fraction
+    of KF-RTRL's `H A`), and `P A_i` once per segment. Inner products of right factors are estimated
+    from a few of their rows: they only choose the mix, and every mix is unbiased.
 
     Args:
         pairs: r.
         tail: the weight of this part of the gradient. 1: unbiased. 0: what lies before the segment
             is ignored, as in TBPTT. "auto": the weight with the least squared error,
             ‖G‖²/(‖G‖² + v), from the closed-form variance; biased, for less noise.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Online(kl.KFTBPTT(pairs=4), window=25).name
+        'kf_tbptt(25, pairs=4)'
+
+    Reference: the merge is that of Benzing et al., ICML 2019, for more terms.
     """
 
     pairs: int = 1
@@ -78,7 +85,7 @@ class KFTBPTT(Trace[Carried]):
         return "" if self.tail == 1 else f"{1 - self.tail:.3g} of the past before a segment"
 
     def init(self, structure: Structure) -> Carried:
-        """Nothing."""
+        """G = 0."""
         size, params = structure.size, structure.params
         pairs = {
             name: Pairs(
@@ -103,6 +110,8 @@ class KFTBPTT(Trace[Carried]):
         return self._weighted(memory, dA)
 
     def _weighted(self, memory: Carried, dA: dict[str, Float[Array, "p r n"]]) -> Grads:
+        """`Σ_i u_i ⊗ dA_i`, times the tail's weight."""
+
         def part(name: str, p: Pairs) -> Outer:
             weight = memory.tail
             if self.tail == "auto":
@@ -118,7 +127,7 @@ class KFTBPTT(Trace[Carried]):
         return zero._replace(tail=memory.tail)
 
     def noise_share(self, memory: Carried, lin: Lin) -> Float[Array, ""]:
-        """That of all steps so far, by the closed form."""
+        """The share of all steps so far, by the closed form."""
         return ratio(*(sum(part.values(), jnp.zeros(())) for part in (memory.noise, memory.energy)))
 
     def segment(

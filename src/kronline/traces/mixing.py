@@ -9,11 +9,11 @@ norm² p_j = min(1, d_j/c) (Σ p = r), and random signs s,
 
     u'_i = Σ_j s_j Z_ji/√p_j (uX)_j,   b'_i = Σ_j s_j Z_ji/√p_j (bY)_j.
 
-Its mean is exact for ANY X and Z: rounding, and whatever keeps X well-conditioned, cost a little of
-the optimum, never bias. Its variance is `c² r' − Σ_mixed d²`, r' the columns that are left for the
-mixed ones: the least that is possible. For K = r + 1 this is the optimal Kronecker sum of Benzing
-et al., 2019; for larger K it needs Z with prescribed row norms (Schur-Horn), made here by K − 1
-rotations.
+The mean is exact for ANY X and Z: rounding, and what keeps X well-conditioned, only make the
+variance a little larger than the optimum. It is `c² r' − Σ_mixed d²`, r' the columns that are left
+for the mixed ones: the least that is possible. For K = r + 1 this is the optimal Kronecker sum of
+Benzing et al., 2019; for larger K it needs Z with prescribed row norms (Schur-Horn), made here by
+K − 1 rotations.
 """
 
 from typing import NamedTuple
@@ -41,12 +41,12 @@ def basis(Gu: Float[Array, "K K"], Gb: Float[Array, "K K"]) -> Basis:
     K = Gu.shape[0]
     tiny = jnp.finfo(Gu.dtype).eps ** 0.75
     scale = jnp.trace(Gu) / K
-    # positive definite, whatever Gu is: any X will do, and this one is nearly the best
+    # positive definite for every Gu: any X is unbiased, and this one is nearly optimal
     jitter = tiny * scale + (scale == 0)
     R = decompositions.cholesky(Gu + jitter * jnp.eye(K, dtype=Gu.dtype), jitter)
     d2, V = decompositions.eigh(R.T @ Gb @ R)
     d, V = jnp.sqrt(jnp.maximum(d2[::-1], 0)), V[:, ::-1]
-    # of the two directions, the one whose largest number is positive
+    # of the two signs of an eigenvector, the one whose largest entry is positive
     most = jnp.take_along_axis(V, jnp.argmax(jnp.abs(V), axis=0)[None], axis=0)
     V = jnp.where(most < 0, -V, V)
     root = jnp.sqrt(jnp.maximum(d, jnp.sqrt(tiny) * d[0]) + (d[0] == 0))
@@ -59,7 +59,7 @@ def shares(d: Float[Array, " K"], r: int) -> tuple[Float[Array, " K"], Float[Arr
     K = d.shape[0]
     if r == K:
         return jnp.ones(K, d.dtype), jnp.zeros((), d.dtype)
-    # no row may vanish, though what it multiplies does
+    # no row of Z may be zero, even where d is
     d = jnp.maximum(d, jnp.finfo(d.dtype).eps * d[0]) + (d[0] == 0)
     rest = jnp.cumsum(d[::-1])[::-1]  # Σ of d_j and all that are smaller
     m = jnp.arange(r)  # if m are kept, c = (Σ of the others)/(r − m); the first m that can be
@@ -74,8 +74,8 @@ def shares(d: Float[Array, " K"], r: int) -> tuple[Float[Array, " K"], Float[Arr
 def rows(p: Float[Array, " K"], r: int) -> Float[Array, "K r"]:
     """Z/√p: orthonormal columns in Z, rows of Z of norm² p; p in descending order, Σ p = r.
 
-    The first r rows start as the unit matrix and the others as zero; each rotation of a row that
-    has too much with one that has too little makes one of the two right.
+    The first r rows start as the unit matrix and the others as zero. Each rotation takes a row
+    whose norm is too large and one whose norm is too small, and gives one of them its final norm.
     """
     K = p.shape[0]
     Z = jnp.eye(K, r, dtype=p.dtype)
@@ -99,7 +99,7 @@ def rows(p: Float[Array, " K"], r: int) -> Float[Array, "K r"]:
     start = (Z, jnp.int32(r - 1), jnp.int32(r))
     Z, _, _ = jax.lax.fori_loop(0, K - 1, rotate, start)
     norm = jnp.sqrt(jnp.sum(Z**2, axis=1, keepdims=True))
-    # a row that has vanished may point anywhere
+    # a row that became zero by rounding may have any direction
     return jnp.where(norm > 0, Z / jnp.where(norm > 0, norm, 1), jnp.eye(1, r, dtype=p.dtype))
 
 
@@ -124,7 +124,7 @@ def mix(
 def balanced(
     Gu: Float[Array, "K K"], Gb: Float[Array, "K K"], signs: Float[Array, " K-1"], r: int
 ) -> Mix:
-    """`mix`, for factors of any size and order: each pair is balanced, and dead ones are dropped.
+    """`mix`, for factors of any size and order: pairs are balanced, those that are 0 dropped.
 
     The largest come first, as in the native kernel, which then needs fewer rotations.
     """

@@ -14,7 +14,13 @@ from kronline.traces.base import Read, Steps, Trace
 @final
 @dataclass(frozen=True)
 class Nothing(Trace[tuple[()]]):
-    """`G ≈ 0`: biased, by all that lies before the window."""
+    """`G ≈ 0`: ignores all that lies before the window: biased. For any cell.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.Online(kl.Nothing(), window=5).name
+        'tbptt(5)'
+    """
 
     def spec(self, window: int | Literal["all"] | None) -> str:
         """BPTT, TBPTT-k, or the newest step alone."""
@@ -47,5 +53,5 @@ class Nothing(Trace[tuple[()]]):
         return None, memory
 
     def pull(self, memory: tuple[()], delta: Float[Array, " N"]) -> None:
-        """`δ·0`: no gradient at all."""
+        """`δ·0`: no gradient."""
         return None

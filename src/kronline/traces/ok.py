@@ -1,4 +1,4 @@
-"""OK (optimal Kronecker sum): G as r Kronecker products a weight, with the least variance."""
+"""OK (optimal Kronecker sum): G as r Kronecker products per weight, with the least variance."""
 
 from dataclasses import dataclass
 from typing import Literal, final
@@ -21,7 +21,7 @@ from kronline.traces.segment_merge import Pairs
 @final
 @dataclass(frozen=True)
 class OK(Stepwise[dict[str, Pairs]]):
-    """`G' = Σ_i u_i ⊗ A_i`, r pairs a weight, `E[G'] = G`. For linear cells.
+    """`G' = Σ_i u_i ⊗ A_i`, r pairs per weight, `E[G'] = G`. For linear cells.
 
     A step turns the r + 1 terms `Σ u_i ⊗ H A_i + ĥ ⊗ D` into r, with the least variance that an
     unbiased choice can have (`mixing.py`): `2‖u‖‖ĥ‖‖HA‖‖D‖ sin α sin β` for r = 1, never above
@@ -29,6 +29,11 @@ class OK(Stepwise[dict[str, Pairs]]):
 
     Args:
         pairs: r.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.OK(4).init(kl.RHN(3, 2).structure())["W"].U.shape  # (r, m)
+        (4, 6)
 
     Reference: Benzing, Gauy, Mujika, Martinsson & Steger, Optimal Kronecker-Sum Approximation of
     Real Time Recurrent Learning, ICML 2019.
@@ -48,7 +53,7 @@ class OK(Stepwise[dict[str, Pairs]]):
         needs_linear_maps(structure)
 
     def init(self, structure: Structure) -> dict[str, Pairs]:
-        """Nothing."""
+        """G = 0."""
         size, params = structure.size, structure.params
         return {
             name: Pairs(

@@ -1,6 +1,6 @@
-"""What the two cheapest traces share: of G, only the entries of a weight's own unit.
+"""What RFLO and SnAp-1 share: of G, only the entries of a weight's own unit.
 
-For unit-wise cells, where a weight moves nothing else within one step: one number a weight and
+For unit-wise cells, where a weight moves nothing else within one step: one number per weight and
 slot, `e[a,i,k,j] = ds[a,j]/dW[i,k,j]`.
 """
 
@@ -43,7 +43,7 @@ def step(e: Own, move: Move) -> Own:
 def step_pull(
     e: Own, move: Move, reset: Bool[Array, ""], delta: Float[Array, " N"], *, before: bool
 ) -> tuple[Own, Float[Array, "m r n"]]:
-    """One step, perhaps after a reset, and `δ·e` after it (or before it), in one pass over e."""
+    """One step, after a reset if there is one, and `δ·e` after (or before) it, in one pass."""
     slots = delta.reshape(e.shape[0], e.shape[-1])
     return lane_by_lane(partial(_step_pull, before=before))(e, move, reset, slots)
 
@@ -62,13 +62,13 @@ def _step_pull(
     def go_on(e: Own) -> tuple[Own, Any]:
         return _moved(e, move), _read(e, delta) if before else ()
 
-    # two branches, so that XLA makes the new e apart from the old one, in the cache
+    # two branches, so that XLA computes the new e apart from the old one, in the cache
     new, old = jax.lax.cond(reset, begin, go_on, e)
     return new, old if before else _read(new, delta)
 
 
 def _moved(e: Own, move: Move) -> Own:
-    """`e ← block e + D ĥ`, elementwise: XLA is slow at anything else here."""
+    """`e ← block e + D ĥ`, elementwise, which XLA does fastest."""
     feats, D, block, keep = move
     old = sum(block[:, b, None, None] * e[b][None] for b in range(len(e)))
     if keep is not None:

@@ -1,4 +1,4 @@
-"""What a weight can move within so many steps: a cell's structure, whatever its parameters are."""
+"""Which entries of the state a weight can move within so many steps, for any parameters."""
 
 import numpy as np
 

@@ -35,22 +35,28 @@ class Reverse(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ReverseKF(Stepwise[dict[str, Reverse]]):
-    """`G' = a ⊗ B` with `E[G'] = G`: O(n²) memory and O(n³) time a step. For linear cells.
+    """`G' = a ⊗ B` with `E[G'] = G`: O(n²) memory and O(n³) time per step. For linear cells.
 
-    KF-RTRL shares ĥ between units, and needs no noise to write F as one product. Here the product
-    is between the unit j whose weight it is, and all else. F is a sum over units, so it takes a
-    random sign ν_j for each:
+    In KF-RTRL all units share ĥ, and F is one product without noise. Here the product is between
+    the unit j whose weight it is, and everything else. F is a sum over units, so it takes a random
+    sign ν_j for each:
 
         a ← p0 a + p1 ν,   B ← H B/p0 + X(ν)/p1,   X(ν) = Σ_j ν_j M_j ⊗ ĥ,
 
     p0² = ‖HB‖/‖a‖, p1² = ‖F‖/√n. For a unit-wise cell X(ν) is `(ν⊙D) ⊗ ĥ`. For other linear cells
     the unit of a weight is the output of its matrix, the column of z = ĥ W that it adds to, and M_j
-    is that column's effect on the whole state: nothing else changes. Each weight matrix has signs
-    of its own. Weights that a mask leaves out are left out of X.
+    is that column's effect on the whole state: nothing else changes. Each weight matrix has its
+    own signs. Weights that a mask leaves out are left out of X.
 
     Ignores nothing. One step's variance is `(n−1)‖F‖² + 2√n ‖a‖‖HB‖‖F‖ + 2⟨a⊗HB, F⟩`: unlike KF's
-    it is above zero for the very first step, as UORO's is. Costs one product `H B` of N × N by
-    N × rm, as KF-RTRL's `H A` but for m in place of n; in pure JAX.
+    it is above zero at the first step, as UORO's is. Costs one product `H B` of N × N by N × rm, as
+    KF-RTRL's `H A` with m in place of n; in pure JAX.
+
+    Example:
+        >>> import kronline as kl
+        >>> pair = kl.ReverseKF().init(kl.RHN(3, 2).structure())["W"]
+        >>> pair.a.shape, pair.B.shape  # (n,), (N, gates, m)
+        ((3,), (3, 2, 6))
 
     Reference: the unified framework of Marschall, Cho & Savin, JMLR 2020 ("Reverse KF-RTRL").
     """
@@ -94,7 +100,7 @@ class ReverseKF(Stepwise[dict[str, Reverse]]):
         *,
         past: bool,
     ) -> tuple[Grads, dict[str, Reverse]]:
-        """One step; δ is multiplied with B where B is made."""
+        """One step; `δ·B` is computed in the same pass as B."""
         memory = self.reset(memory, reset)
         done = _merged(memory, lin, noise, delta, past)
         new = {name: pair for name, (pair, _) in done.items()}
@@ -104,13 +110,13 @@ class ReverseKF(Stepwise[dict[str, Reverse]]):
     def pull(self, memory: dict[str, Reverse], delta: Float[Array, " N"]) -> Grads:
         """`a ⊗ (δ B)`."""
 
-        def dB(p: Reverse) -> Float[Array, "r m"]:  # nothing after a reset, whatever B holds
+        def dB(p: Reverse) -> Float[Array, "r m"]:  # 0 after a reset, even where B overflowed
             return jnp.where(jnp.any(p.a != 0), jnp.tensordot(delta, p.B, axes=1), 0)
 
         return {name: _factored(p.a, dB(p)) for name, p in memory.items()}
 
     def reset(self, memory: dict[str, Reverse], flag: Bool[Array, ""]) -> dict[str, Reverse]:
-        """`0 ⊗ B`, whatever B holds: the next step drops the term."""
+        """`0 ⊗ B`: the next step drops the term, even where B is not finite."""
         return {name: p._replace(a=jnp.where(flag, 0, p.a)) for name, p in memory.items()}
 
     @property
@@ -185,7 +191,7 @@ def _merge(
     """`a ⊗ H B + F` as one product, unbiased; and `δ·B` of it, or `δ·HB` of the old one."""
     a, B = pair
     norm_a = jnp.sqrt(jnp.sum(a**2))
-    # not 0·B where a = 0, which may have overflowed; a NaN is not to be forgotten
+    # where a = 0, B is not multiplied: it may hold infinities. NaN != 0, so NaN stays visible
     HB = jax.lax.cond(norm_a != 0, H.mm, jnp.zeros_like, B)
     norm_HB, norm_F = jnp.sqrt(jnp.sum(HB**2)), _norm_F(group)
     # a term with a zero factor is dropped

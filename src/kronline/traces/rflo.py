@@ -21,9 +21,14 @@ class RFLO(Stepwise[E]):
     """`e ← E e + D ĥ`: biased, without what flows through recurrent weights. Unit-wise cells.
 
     E is how a unit's old slots move its new ones directly, not through W: 1−α for a leaky unit, the
-    forget gate for an LSTM's c. A plain tanh unit has none, and there this is `G = F`, the newest
-    step alone. One number a weight and slot (G's entries of the weight's own unit; the others are
-    zero, since nothing else is reached): O(q |θ|) memory and time.
+    forget gate for an LSTM's c. It is 0 for a plain tanh unit: there this is `G = F`, the newest
+    step alone. One number per weight and slot (G's entries of the weight's own unit; the others are
+    zero): O(q |θ|) memory and time.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.RFLO().init(kl.LSTM(3, 2).structure())["W"].shape  # (slots, *shape)
+        (2, 6, 4, 3)
 
     Reference: Murray, Local online learning in recurrent networks with random feedback, eLife 2019;
     the eligibility traces of e-prop (Bellec et al., 2020) are the same. Both also send errors back
@@ -65,7 +70,7 @@ class RFLO(Stepwise[E]):
         *,
         past: bool,
     ) -> tuple[Grads, E]:
-        """One step; δ is multiplied with e where e is made."""
+        """One step; `δ·e` is computed in the same pass as e."""
         delta = lin.vjp(delta)[0] if past else delta
         e, read = own_unit.step_pull(memory["W"], _direct(lin), reset, delta, before=past)
         return {"W": read}, {"W": e}
@@ -76,6 +81,6 @@ class RFLO(Stepwise[E]):
 
 
 def _direct(lin: Lin) -> own_unit.Move:
-    """A unit's own memory, without W."""
+    """`E`: how a unit moves itself, without W."""
     feats, H = own_unit.unit_wise(lin)
     return own_unit.Move(feats, H.D, H.E)

@@ -1,10 +1,10 @@
-"""A segment of k steps, walked backwards, and what it leaves merged into r pairs.
+"""A segment of k steps, from its last to its first, merged into r pairs.
 
     P_k ← I;   step t leaves ĥ_t ⊗ (P_t D_t);   P_{t−1} ← P_t H_t, or 0 at a reset;
     the old pairs leave u_i ⊗ (P_0 A_i).
 
 How the k + r terms are mixed is chosen from inner products, which for the right factors are taken
-over some of their rows only: the mean is exact whatever is chosen.
+over some of their rows only: the mean is exact for every choice.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ class Pairs(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What a merge says of itself, by the rows that it looked at."""
+    """Variance and size of a merge, estimated from the rows that were compared."""
 
     # at most the largest number that the precision has
     variance: Float[Array, ""]  # what it adds
@@ -93,7 +93,7 @@ def _merge(
     rows: int,
     start: bool,
 ) -> tuple[Array, tuple[Array, Merged, Array]]:
-    """In pure JAX."""
+    """`merge_segment` in pure JAX."""
     N, p = A.shape[:2]
     B = terms(A, M, H, resets)
     some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
@@ -111,7 +111,7 @@ def _merge(
 
 
 class Scales(NamedTuple):
-    """Powers of two, so that no square overflows; all 1 unless some number is very large.
+    """Powers of two that keep squares from overflowing; all 1 unless a number is very large.
 
     `Σ (scale.u_j U_j) ⊗ (scale.b_j B_j) = 2^−e Σ U_j ⊗ B_j`.
     """
@@ -130,7 +130,7 @@ class Scales(NamedTuple):
 
 
 def scales(U: Float[Array, "K m"], B: Float[Array, "K x"]) -> Scales:
-    """For factors U_j and B_j: squares of products need a sixth of the exponents, and room."""
+    """For factors U_j and B_j; each may use a sixth of the exponents, so that squares fit."""
     room = jnp.finfo(U.dtype).maxexp // 6
 
     def excess(a: Float[Array, "K x"]) -> Int[Array, " K"]:
@@ -162,7 +162,7 @@ def terms(
         return jnp.where(resets[t], jnp.zeros_like(P), _at(H, t).rmm(P)), P
 
     P, Ps = jax.lax.scan(back, jnp.eye(N, dtype=A.dtype), jnp.arange(len(resets)), reverse=True)
-    # after a reset nothing is left of the old pairs, whatever they hold
+    # after a reset the old pairs count as zero, even where they are not finite
     old = jnp.where(jnp.any(resets), 0, jnp.tensordot(P, A, axes=1))
     new = jax.vmap(lambda M, P: M.lmul(P))(M, Ps)
     new = jnp.where(since_reset(resets)[:, None, None, None], new, 0)
@@ -170,7 +170,7 @@ def terms(
 
 
 def pulled(delta: Float[Array, " N"], A: Float[Array, "N p r n"]) -> Float[Array, "p r n"]:
-    """`δ·A_i`; nothing where δ is, whatever A holds."""
+    """`δ·A_i`; zero where δ is zero, even where A is not finite."""
     return jnp.where(jnp.any(delta != 0), jnp.tensordot(delta, A, axes=1), 0)
 
 

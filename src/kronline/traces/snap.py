@@ -43,20 +43,25 @@ class SnAp(Stepwise[dict[str, Some]]):
     The mask is structural: an entry of G stays if the weight can move that entry of the state
     within n steps of the cell, whatever the values are just now. The others are not stored.
 
-    - Unit-wise cells, n = 1: the slots of the weight's own unit, one number a weight and slot,
+    - Unit-wise cells, n = 1: the slots of the weight's own unit, one number per weight and slot,
       `e_j ← H_jj e_j + D_j ĥ`: O(q |θ|) memory and time; G is never formed. An LSTM keeps dc/dw and
-      dh/dw for the weights of f, i and g; for those of o dh/dw alone (c is moved a step later).
-    - n = 2 where all recurrent weights exist: everything is reached, and SnAp-2 is RTRL, in what it
-      gives and in what it costs. With masked recurrent weights of which each unit has d, a weight
+      dh/dw for the weights of f, i and g; for those of o dh/dw alone (they move c one step later).
+    - n = 2 where all recurrent weights exist: everything is reached, and SnAp-2 is RTRL, in its
+      gradient and in its cost. With masked recurrent weights of which each unit has d, a weight
       keeps d entries: O(d |W|) memory and O(d² |W|) time, |W| as if no weight were missing.
     - Cells whose weights reach other units within a step: a stack's lower layers keep the layers
       above, all but the last layer of a deep RHN keep everything (RTRL, for these weights).
 
-    Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent Learning,
-    2020.
-
     Args:
         order: n.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.SnAp(1).init(kl.Tanh(3, 2).structure())["W"].e.shape  # one slot
+        (1, 6, 1, 3)
+
+    Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent Learning,
+    2020.
     """
 
     order: int = 1
@@ -118,7 +123,7 @@ class SnAp(Stepwise[dict[str, Some]]):
         *,
         past: bool,
     ) -> tuple[Grads, dict[str, Some]]:
-        """One step; where one pass is enough, δ is multiplied with e where e is made."""
+        """One step; for SnAp-1 of a unit-wise cell, `δ·e` in the same pass as e."""
         slots = memory.get("W")
         if not isinstance(slots, Slots):
             return super().step_pull(memory, lin, reset, noise, delta, past=past)

@@ -21,7 +21,7 @@ ENUMERATED = 8  # units of state up to which E‖νF‖ is a mean over all signs
 
 
 class RankOne(NamedTuple):
-    """`G' = s̃ θ̃ᵀ`, one a copy."""
+    """`G' = s̃ θ̃ᵀ`, for each copy."""
 
     s: Array  # (copies, N)
     theta: Any  # the parameters' shapes, (copies, ...)
@@ -30,17 +30,24 @@ class RankOne(NamedTuple):
 @final
 @dataclass(frozen=True)
 class UORO(Stepwise[RankOne]):
-    """`G' = s̃ θ̃ᵀ` with `E[G'] = G`: O(|θ|) memory and time a step and copy. For any cell.
+    """`G' = s̃ θ̃ᵀ` with `E[G'] = G`: O(|θ|) memory and time per step and copy. For any cell.
 
         s̃ ← ρ0 H s̃ + ρ1 ν,   θ̃ ← θ̃/ρ0 + νF/ρ1,   ρ0² = ‖θ̃‖/‖H s̃‖,   ρ1² = ‖νF‖/‖ν‖
 
-    with random signs ν. A term with a zero factor is dropped, which needs no ε. One step's variance
-    is `(N−1)‖F‖² + 2√N ‖Hs̃‖‖θ̃‖ E‖νF‖ + 2 (Hs̃)F·θ̃` (the paper's appendix has the first term).
-    For more than a few units E‖νF‖ is taken as ‖F‖: a bound (Jensen), which is met where a unit has
+    with random signs ν. A term with a zero factor is dropped, so no ε is needed. The variance of a
+    step is `(N−1)‖F‖² + 2√N ‖Hs̃‖‖θ̃‖ E‖νF‖ + 2 (Hs̃)F·θ̃` (the paper's appendix has the first term).
+    For more than a few units ‖F‖ stands for E‖νF‖: an upper bound (Jensen), equal where a unit has
     one slot, and close where n is large.
 
     Args:
         copies: k independent copies, averaged (UORO-AVG; the paper takes k = n).
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.UORO(4).init(kl.RHN(3, 2).structure()).s.shape  # (copies, N)
+        (4, 3)
+
+    Reference: Tallec & Ollivier, Unbiased Online Recurrent Optimization, 2017.
     """
 
     copies: int = 1
@@ -60,7 +67,7 @@ class UORO(Stepwise[RankOne]):
         return RankOne(jnp.zeros((k, structure.size), dtype), theta)
 
     def step_draws(self, structure: Structure) -> Draws:
-        """The signs ν, for every copy its own."""
+        """The signs ν, independent for every copy."""
         return Draw((self.copies, structure.size))
 
     def step(self, memory: RankOne, lin: Lin, noise: Float[Array, "copies N"]) -> RankOne:
@@ -86,7 +93,7 @@ class UORO(Stepwise[RankOne]):
         *,
         past: bool,
     ) -> tuple[Grads, RankOne]:
-        """One step; in the way of a block where not even one copy fits the cache."""
+        """One step; taken as a block of one where not even one copy fits the cache."""
         new = self.pushed(memory, one_step(lin, reset), noise[None])
         if past:
             return self.pull(self.reset(memory, reset), lin.vjp(delta)[0]), new
@@ -94,7 +101,7 @@ class UORO(Stepwise[RankOne]):
 
     def pushed(self, memory: RankOne, steps: Steps, noise: Float[Array, "k copies N"]) -> RankOne:
         """Over the k steps of a segment, with two passes over θ̃ in all, where the cell allows."""
-        # a single step is better taken copy by copy where not even one copy fits the cache
+        # a single step is faster copy by copy where not even one copy fits the cache
         each = uoro_block.size(memory.theta) / self.copies if self.copies > 1 else 0
         if (steps.length == 1 and each <= CACHED) or not uoro_block.can(steps.at(0)):
             return super().pushed(memory, steps, noise)

@@ -1,13 +1,13 @@
-"""UORO over many steps at once: two passes over θ̃ for all of them, instead of two a step.
+"""UORO over many steps at once: two passes over θ̃ for all of them, not per step.
 
-θ̃ is the large part (UORO-AVG: k·|θ| numbers a lane), and what a step does to it is little: so step
-by step, the time goes into memory traffic. But within a block of steps b, with g_b = ĥ_b ⊗ ν_b M_b,
+θ̃ is large (UORO-AVG: k·|θ| numbers per lane), and each step does little arithmetic with it: step by
+step, memory traffic takes most of the time. But within a block, with g_b = ĥ_b ⊗ ν_b M_b of step b,
 
     θ̃ = α₀ θ̃₀ + Σ_b α_b g_b,
 
 so only the few numbers α change from step to step. The norm ‖θ̃‖, which the next ρ0 needs, follows
 from `⟨θ̃₀, g_b⟩` and `⟨g_b, g_c⟩`: matrix products for the whole block. At its end θ̃ is written out,
-by one more product. The same numbers as step by step, but for rounding.
+by one more product. The result is that of single steps, up to rounding.
 """
 
 from typing import Any, NamedTuple
@@ -84,7 +84,7 @@ def push(
             name: Term(g.feats, jax.vmap(lambda nu, M=g.M: M.vm(nu).reshape(-1))(noise[t]))
             for name, g in lin.groups.items()
         }
-        # what a reset cuts off later is left out, whatever it holds
+        # steps before a later reset are left out, even where they are not finite
         return jax.tree.map(lambda a: jnp.where(kept[t], a, jnp.zeros_like(a)), new)
 
     each: Any = dict.fromkeys(theta, Term(0, 1))  # type: ignore[arg-type]
@@ -126,17 +126,17 @@ def _coefficients(
 
 
 def _unless_zero(a: Array, b: Array) -> Array:
-    """`a b`, and 0 where a is, whatever b holds: what a reset cuts off may have overflowed."""
+    """`a b`, and 0 where a is 0, even where b is not finite, as before a reset it may be."""
     return jnp.where(a != 0, a * b, 0)
 
 
 def norms(rows: Float[Array, "copies N"]) -> Float[Array, " copies"]:
-    """Of each row."""
+    """The norm of each row."""
     return jnp.sqrt(jnp.sum(rows**2, axis=1))
 
 
-# Passes over θ̃: where it is large lane by lane, and in each copy by copy, so that what is worked on
-# stays in the cache.
+# Passes over θ̃: where it is large, lane by lane and copy by copy, so that the working set stays in
+# the cache.
 
 
 def _pass(copy: Any, theta: Any, axes: tuple[Any, ...]) -> Any:
@@ -147,7 +147,7 @@ def _pass(copy: Any, theta: Any, axes: tuple[Any, ...]) -> Any:
 
 
 def size(theta: Any) -> int:
-    """In bytes."""
+    """The size of all arrays in bytes."""
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(theta))
 
 

@@ -1,7 +1,7 @@
-"""Biased methods: each is what it is defined to be, and is biased, as it says itself.
+"""Biased methods: each equals its definition, and differs from the exact gradient.
 
-The definitions are written out here once more, with dense Jacobians by plain automatic
-differentiation of the cell's step, and nothing in common with the traces.
+The definitions are implemented again here, with dense Jacobians by automatic differentiation of the
+cell's step; no code is shared with the traces.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Proofs by enumeration: every noise pattern is tried, so that means and variances are exact."""
+"""Proofs by enumeration: over all noise patterns, so that means and variances are exact."""
 
 from collections.abc import Callable
 from itertools import product
@@ -20,10 +20,10 @@ from kronline.traces import KFTBPTT, Trace, one_step
 from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import AtLeast, Check
 
-ROUNDING = 1e-10  # for what is equal but for rounding, relative, in float64
+ROUNDING = 1e-10  # relative, in float64, for what is equal up to rounding
 CLOSED_FORM = 1e-8
-BIASED = 1e-6  # relative; less would be rounding
-LITTLE = 1e-3  # of ‖G‖²: a variance below this is none
+BIASED = 1e-6  # relative; smaller differences could be rounding
+LITTLE = 1e-3  # of ‖G‖²: smaller variances count as zero
 FULL = 6  # steps after which a trace holds as many terms as it can
 ENOUGH = 1 << 14  # patterns; more only where two segments need them,
 AT_MOST = 1 << 16  # and never more than these
@@ -43,11 +43,11 @@ def exact(
 def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:
     """The mean gradient over ALL noise patterns is the exact gradient, at every step.
 
-    One that says itself that it is weighted, or truncated, is compared with what it says.
+    An estimator that is weighted or truncated by its settings is compared with that.
     """
     steps = most_steps(cell, estimator)
     k = estimator.span or steps
-    # a reset at the start; and, inside a segment, where there is a past to be forgotten
+    # a reset at the start; and one inside a segment, after earlier steps
     places = (1, k + 1) if 1 < k < steps else (1,)
     problems = [Problem(cell, steps, symbols, reset=place) for place in places]
     mean, want, n = zip(*(_mean(problem, estimator) for problem in problems), strict=True)
@@ -57,9 +57,9 @@ def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) 
 
 
 def weighed(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
-    """A `kf_tbptt` whose tail is not 1: its mean is what that says, and it is biased.
+    """A `kf_tbptt` whose tail is not 1: its mean has that weight, and it is biased.
 
-    "auto" follows the noise, so how biased it is depends on that: less than TBPTT, at least.
+    For "auto" the weight depends on the noise; its bias must be below that of TBPTT.
     """
     problem = Problem(cell, most_steps(cell, estimator))
     mean, _, n = _mean(problem, estimator)
@@ -89,7 +89,7 @@ def _mean(problem: Problem, estimator: Estimator) -> tuple[np.ndarray, np.ndarra
 
 
 def _meant(problem: Problem, estimator: Estimator) -> np.ndarray:
-    """The exact gradient of each segment, or what an estimator says that it has instead of it."""
+    """The mean that each segment's gradient should have: exact, truncated or weighted."""
     if isinstance(estimator, Rolling) and estimator.horizon < problem.steps:
         return flat(problem.truncated(estimator.horizon, estimator.every), 1)
     exact = by_segment(problem, estimator)
@@ -112,7 +112,7 @@ def tail(estimator: Estimator) -> float | Literal["auto"]:
 
 
 def _all(learner: Learner, steps: int, lanes: int = 1) -> tuple[Any, np.ndarray]:
-    """All noise patterns; of what only a further segment would read, one will do."""
+    """All noise patterns; for draws that no gradient depends on, only one."""
     segments = steps // (learner.estimator.span or steps)
     read = segments - _unread(learner.estimator)
     noise, probs = patterns(repeat(learner.draws(lanes, steps), read), AT_MOST)
@@ -122,7 +122,7 @@ def _all(learner: Learner, steps: int, lanes: int = 1) -> tuple[Any, np.ndarray]
 
 
 def _unread(estimator: Estimator) -> int:
-    """How many segments at the end draw what no gradient sees: a window is pulled, then pushed."""
+    """How many segments at the end draw noise that no gradient depends on: 1 with a window."""
     window = estimator.window if isinstance(estimator, Online) else None
     return int(isinstance(window, int) and window > 1)
 
@@ -132,8 +132,8 @@ def trace(
 ) -> list[Check]:
     """The trace itself: it starts from zero, its mean is G, and its variance is the formula's.
 
-    All patterns of some steps from the start, with a reset; and of some steps after many others,
-    when a trace is as full as it gets. `least`: how many steps these must be.
+    All patterns of the first steps, with a reset; and of some later steps, when the trace holds as
+    many terms as it can. `least`: how many steps at least.
     """
     size, structure = cell.size, cell.structure(Problem(cell, 1).params.cell)
     draws = tr.draws(structure, 1)
@@ -166,7 +166,7 @@ def trace(
     for b in range(blocks):
         here = (problem.data[key][b * steps : (b + 1) * steps, 0] for key in ("x", "reset"))
         ends, (G, HG, formula) = enumerated(start, digits, *here)
-        start = jax.tree.map(lambda a: a[len(digits) // 3], ends)  # from any one of them
+        start = jax.tree.map(lambda a: a[len(digits) // 3], ends)  # go on from one of them
         if b in (0, blocks - 1):
             G, HG = (np.asarray(a).reshape(*a.shape[:2], -1) for a in (G, HG))
             found.append((G, HG, formula))
@@ -195,7 +195,7 @@ def trace(
 def _compared(
     G: np.ndarray, HG: np.ndarray, formula: np.ndarray, probs: np.ndarray, weights: np.ndarray
 ) -> tuple[float, float, float]:
-    """How far variance and formula are apart, in one step and over time; and how much noise it is.
+    """The error of the formula, for one step and over time; and the share of noise.
 
     Relative to the largest variance, or to LITTLE of ‖G‖² where there is less noise than that: then
     both must vanish.
@@ -329,7 +329,7 @@ def _most(size: Any, low: int, high: int, by: int = 1) -> int:
 
 
 def whole_segments(steps: int, estimator: Estimator) -> int:
-    """At least two segments, so that what is carried over from one to the next is met."""
+    """So many steps that there are at least two segments: what is carried over is tested."""
     k = estimator.span
     return steps if k is None else max(-(-steps // k), 2) * k
 

@@ -17,7 +17,7 @@ from kronline.readout import softmax
 from kronline.traces import Trace
 
 READOUT = softmax(3)
-STILL = optax.sgd(0.0)  # one for all, so that equal learners share their compiled programs
+STILL = optax.sgd(0.0)  # one object, so that equal learners share their compiled programs
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Problem:
     steps: int
     symbols: bool = False  # inputs are symbols, not vectors
     seed: int = 0
-    reset: int = 1  # the step before which all is forgotten
+    reset: int = 1  # the step before which there is a reset
 
     @cached_property
     def data(self) -> dict[str, Any]:
         """x, y, reset, weight, as `learner.gradients` takes them."""
         rng = np.random.default_rng(self.seed)
         reset = np.zeros((self.steps, 1), bool)
-        # what follows the reset hangs together; two steps alone do so, too
+        # at least two connected steps follow the reset, or there is none
         if self.steps > 2:
             reset[self.reset] = True
         symbols = rng.integers(0, self.cell.inputs, (self.steps, 1))
@@ -49,7 +49,7 @@ class Problem:
 
     @cached_property
     def params(self) -> Params:
-        """Parameters large enough for every nonlinearity to be felt."""
+        """Parameters so large that every nonlinearity matters."""
         rng = np.random.default_rng(self.seed)
 
         def start() -> Params:

@@ -1,4 +1,4 @@
-"""What the verifier says: one line a check, a verdict each, and one for all."""
+"""The verifier's result: one line and one verdict per check, and one for all."""
 
 import json
 import math
@@ -28,7 +28,7 @@ class Check:
 
 @dataclass(frozen=True)
 class AtLeast(Check):
-    """One line: `value` must reach `limit`: what a method leaves out is missed."""
+    """One line: `value` must be at least `limit`, as for a method that is biased."""
 
     @property
     def ok(self) -> bool:

@@ -1,7 +1,7 @@
-"""Theorem 1's content, measured: noise does not pile up over time, and is a factor n below UORO's.
+"""Theorem 1, measured: noise does not grow over time, and is a factor n below UORO's.
 
-These two run too long for enumeration; they draw from fixed keys, so that they always give the same
-figures.
+Both need too many steps for enumeration; they draw from fixed keys, so that the result is always
+the same.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ def variances(
     norm: float | None = None,
     seed: int = 0,
 ) -> np.ndarray:
-    """`Var[G'_t]` after every so many steps, over lanes that differ in their noise only.
+    """`Var[G'_t]`, once every `every` steps, over lanes that differ in their noise only.
 
     Args:
         norm: every H_t is scaled to this spectral norm, for the exact G too; None: H as it is.
@@ -71,7 +71,7 @@ def stops_growing(norm: float = 0.9, steps: int = 160) -> float:
     """With ‖H‖ = norm: the variance of the second half over that of the quarter before it.
 
     Transfer gates that are nearly shut make H a nearly uniform contraction by `norm`, which is the
-    hard case: for a norm above 1 the variance grows without end.
+    hard case: for a norm above 1 the variance grows without bound.
     """
     cell = RHN(8, 4, init_weights=gate_bias(Normal(0.3), t=-3.0))
     variance = variances(KF(), cell, steps, 256, every=steps // 16, norm=norm)

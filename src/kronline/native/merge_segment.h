@@ -70,9 +70,9 @@ class Gram {
   }
 };
 
-// One lane of `walk`: k steps, p pairs. Steps older than the last reset are out of reach.
+// One lane of `merge_segment`: k steps, p pairs. Steps older than the last reset are out of reach.
 template <typename T>
-struct Walk {
+struct MergeSegment {
   const T *WT, *D, *E, *U, *signs, *delta;  // U (k + p, m): the left factors of all terms
   T *A, *U_new, *info, *dA;                 // A (N, p, r, n) is overwritten
   int64_t k, p, m, first, sample;           // first: the oldest step in reach; sample: rows

@@ -23,9 +23,9 @@ T safe_sqrt_ratio(T a, T b) {
   return a > 0 && b > 0 ? std::sqrt(a / b) : T(1);
 }
 
-// One lane of `merge`: what it works on, and the scalars that are known before HA is.
+// One lane of `merge_pair`: what it works on, and the scalars that are known before HA is.
 template <typename T>
-struct Merge {
+struct MergePair {
   const T *W, *D, *E, *h, *delta;  // h: the feature vector, m numbers
   int64_t m;
   T c;                        // the sign
@@ -57,7 +57,7 @@ struct Merge {
     T* H = scratch<T>(0, ceil_div(N, kRows) * kRows * s.met());
     T* panel = scratch<T>(1, N * L::kCols);
     s.count ? build_rows(s, W, D, E, H) : build_strips(s, W, D, E, H);
-    // the columns of H that are diagonal only: one number a row and slot that is not read
+    // the columns of H that are diagonal only: one number per row and slot that is not read
     const int64_t unread = s.q - s.b;
     T* diagonals = scratch<T>(2, unread * N);
     for (int64_t b = 0, u = 0; b < s.q; ++b) {
