@@ -43,8 +43,8 @@ def write_tree(path: Path, tree: Any, header: dict[str, Any]) -> None:
     write(path, to_bytes(arrays, {"kronline": json.dumps(header)}))
 
 
-def read_tree(path: Path, form: str) -> tuple[dict[str, Any], Arrays]:
-    """The header and the arrays of a file whose header says that it is of this format.
+def read_tree(path: Path, *formats: str) -> tuple[dict[str, Any], Arrays]:
+    """The header and the arrays of a file whose header says that it is of one of these formats.
 
     Raises:
         ValueError: if the file is damaged, or of another format.
@@ -55,8 +55,9 @@ def read_tree(path: Path, form: str) -> tuple[dict[str, Any], Arrays]:
             arrays = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as e:
         raise ValueError(f"{path} is damaged or is not a safetensors file: {e}") from e
-    if header.get("format") != form:
-        raise ValueError(f"{path} needs the format {form!r}, got {header.get('format')!r}")
+    if header.get("format") not in formats:
+        needed = " or ".join(map(repr, formats))
+        raise ValueError(f"{path} needs the format {needed}, got {header.get('format')!r}")
     if header.pop("sha256", None) != _checksum(header, arrays):
         raise ValueError(f"{path} is damaged: its numbers do not match their checksum")
     return header, arrays

@@ -1,7 +1,7 @@
 """Readouts: a linear map of the cell's output, and a loss. Its gradient is exact."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 import jax
@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from kronline.errors import whole_numbers
 from kronline.linearised.gradients import Grads, Outer
+from kronline.show import called, parts
 
 Loss = Callable[[Float[Array, " o"], Any], Float[Array, ""]]
 
@@ -56,6 +57,15 @@ class Readout:
         whole_numbers(self, "outputs")
         if not callable(self.loss):
             raise TypeError(f"loss must be a function (prediction, target), got {self.loss!r}")
+
+    @property
+    def name(self) -> str:
+        """As it is written: `softmax(4)`, `linear(1)`, or by its parts."""
+        std = None if self.std == Readout.std else float(self.std)
+        for make in (softmax, linear):
+            if replace(self, penalty=0.0) == make(self.outputs, std=self.std):
+                return called(make.__name__, self.outputs, std=std)
+        return parts(self)
 
     def init(self, key: Key[Array, ""], features: int, dtype: Any) -> dict[str, Array]:
         """`V (h+1, o)`."""

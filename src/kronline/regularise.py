@@ -20,6 +20,7 @@ from kronline.estimators.base import Estimator, Model, Params
 from kronline.linearised import Vector, decompositions
 from kronline.linearised.gradients import Grads
 from kronline.readout import Readout
+from kronline.show import called
 from kronline.traces.base import Memory
 
 Block = Float[Array, "b r n"]  # the recurrent weights of r gates
@@ -102,6 +103,11 @@ class Constraint(Regulariser, ABC):
 class RowNorm(Constraint):
     """`‖W[:, k, j]‖ <= limit` for the recurrent weights into each unit j and gate k."""
 
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return called("row_norm", self.limit)
+
     def nearest(self, W: Block) -> Block:
         """Columns that are longer are scaled to the limit."""
         norm = jnp.sqrt(jnp.sum(W**2, axis=0, keepdims=True))
@@ -111,6 +117,11 @@ class RowNorm(Constraint):
 @dataclass(frozen=True)
 class SpectralNorm(Constraint):
     """`σ(W[:, k, :]) <= limit` for all singular values of the recurrent weights of each gate k."""
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return called("spectral", self.limit)
 
     def check(self, cell: Cell, readout: Readout | None, estimator: Estimator) -> None:
         """Of a gate's recurrent weights all must exist, or none."""
@@ -150,6 +161,11 @@ class Activation(Regulariser):
 
     weight: float
 
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return called("activation", self.weight)
+
     def __post_init__(self) -> None:
         _positive(self, "weight")
 
@@ -177,6 +193,11 @@ class NoisePenalty(Regulariser):
     """
 
     weight: float
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return called("noise", self.weight)
 
     def __post_init__(self) -> None:
         _positive(self, "weight")

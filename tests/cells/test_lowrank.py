@@ -149,10 +149,9 @@ def test_rflo_needs_units(estimator):
 
 
 def test_by_name():
-    parse = spec.parse
-    got = parse("LowRank(RHN, 16)", spec.CELLS, "cell", 64, 5)
+    got = spec.given("LowRank(RHN, 16)", "cell", 64, 5)
     assert got == kl.LowRank(kl.RHN(64, 5), 16)
-    got = parse("LowRank(RHN(4, 2, activation='tanh'), rank=2)", spec.CELLS, "cell")
+    got = spec.given("LowRank(RHN(4, 2, activation='tanh'), rank=2)", "cell")
     assert got == kl.LowRank(kl.RHN(4, 2, activation="tanh"), 2)
 
 
@@ -170,4 +169,4 @@ def test_by_name():
 )
 def test_what_cannot_be_is_explained(text, why):
     with pytest.raises(UsageError, match=why):
-        spec.parse(text, spec.CELLS, "cell", 64, 5)
+        spec.given(text, "cell", 64, 5)

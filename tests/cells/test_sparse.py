@@ -203,9 +203,9 @@ def test_it_is_saved_by_name(tmp_path):
 
 
 def test_by_name():
-    got = spec.parse("RHN(sparse=Blocks(0.25))", spec.CELLS, "cell", 64, 5)
+    got = spec.given("RHN(sparse=Blocks(0.25))", "cell", 64, 5)
     assert got == kl.RHN(64, 5, sparse=kl.Blocks(0.25))
-    got = spec.parse("LSTM(4, 2, sparse=Blocks(density=0.5, size=2, seed=3))", spec.CELLS, "cell")
+    got = spec.given("LSTM(4, 2, sparse=Blocks(density=0.5, size=2, seed=3))", "cell")
     assert got == kl.LSTM(4, 2, sparse=kl.Blocks(0.5, 2, 3))
 
 
@@ -225,4 +225,4 @@ def test_by_name():
 )
 def test_what_cannot_be_is_explained(text, why):
     with pytest.raises(UsageError, match=why):
-        spec.parse(text, spec.CELLS, "cell", 64, 5)
+        spec.given(text, "cell", 64, 5)

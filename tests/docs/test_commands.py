@@ -64,8 +64,9 @@ def page(text):
     script = []
     for block, inline in found:
         line = inline.replace("\n", " ")
-        both = re.match(r"(.*)\b(\w+)\|(\w+)\b(.*)", line)  # copy|text: either
-        script.append(block or (both.expand(r"\1\2\4\n\1\3\4") if both else line))
+        some = re.search(r"\w+(\|\w+)+", line)  # copy|text: either
+        lines = [line.replace(some[0], one) for one in some[0].split("|")] if some else [line]
+        script.append(block or "\n".join(lines))
     return "\n".join(script)
 
 

@@ -11,6 +11,8 @@ import pytest
 import kronline as kl
 from broken import Wrapped
 from kronline import native, spec
+from kronline.estimators import Segment
+from kronline.learner.engine import Engine
 from kronline.noise import patterns, repeat
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.problem import flat
@@ -82,9 +84,10 @@ def test_copies_that_share_their_signs_fail():
 @pytest.mark.skipif(not native.status().active, reason="no native kernel here")
 def test_copies_take_the_native_kernel_and_equal_pure_jax():
     a, d = learner(kl.RHN(5, INPUTS), kl.kf_rtrl(copies=3)), data(4)
-    seg = a._checked(start(a), (4, LANES), *d.values(), None)
+    seg = Segment(**d)
     # one call for all lanes and copies, with one W
-    program = type(a)._run.lower(a, start(a), seg, None, False, False, False).as_text()
+    run = Engine.run_kept.lower(a.engine, start(a), seg, None, False, False, False)
+    program = run.as_text()
     assert program.count("@kronline_merge_pair") == 1
     assert "tensor<1x1x5x2x5xf64>" in program
     noise = {"W": np.random.default_rng(1).choice([-1.0, 1.0], (4, LANES, 3, 1))}
@@ -369,9 +372,7 @@ def test_steps_and_parts_are_the_run(estimator, tmp_path):
     a, d = learner(kl.Tanh(2, INPUTS), estimator), data(8)
     example = None if estimator.span == 1 else (d["x"][0], d["y"][0])
     whole, out = a.run(start(a), **d)
-    state = start(a)
-    if example is not None:
-        state = state._replace(buffer=a._buffer(state, example))
+    state = start(a) if example is None else start(a, example=example)
     for t in range(8):
         if t == 5:  # through a file
             kl.save(tmp_path / "a", a, state)
@@ -396,7 +397,7 @@ def test_a_window_of_one_is_saved(tmp_path):
     ids=lambda e: e.name,
 )
 def test_names_are_calls(estimator):
-    assert spec.parse(estimator.name, spec.ESTIMATORS, "estimator") == estimator
+    assert spec.given(estimator.name, "estimator") == estimator
 
 
 @pytest.mark.parametrize(

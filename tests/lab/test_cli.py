@@ -206,13 +206,13 @@ def test_a_failed_proof_exits_with_1(tmp_path, capsys):
 
 
 def test_names_mean_what_they_say():
-    assert spec.parse("kf_rtrl", spec.ESTIMATORS, "estimator") == kl.kf_rtrl()
-    assert spec.parse("uoro(copies=3, window=1)", spec.ESTIMATORS, "") == kl.uoro(3, 1)
-    assert spec.parse("DeepRHN(2, 3, depth=4)", spec.CELLS, "cell") == kl.DeepRHN(2, 3, 4)
+    assert spec.given("kf_rtrl", "estimator") == kl.kf_rtrl()
+    assert spec.given("uoro(copies=3, window=1)", "estimator") == kl.uoro(3, 1)
+    assert spec.given("DeepRHN(2, 3, depth=4)", "cell") == kl.DeepRHN(2, 3, 4)
     own = Path(__file__).parents[2] / "examples" / "own_cell.py"
-    cell = spec.parse(f"{own}:MinimalGated(2, inputs=3)", spec.CELLS, "cell")
+    cell = spec.given(f"{own}:MinimalGated(2, inputs=3)", "cell")
     assert (cell.hidden, cell.inputs) == (2, 3)
     trace = own.with_name("own_trace.py")
-    assert spec.parse(f"{trace}:estimator", spec.ESTIMATORS, "estimator").window == 1
+    assert spec.given(f"{trace}:estimator", "estimator").window == 1
     with pytest.raises(ValueError, match="NAME"):
-        spec.parse("__import__('os').system('true')", spec.ESTIMATORS, "estimator")
+        spec.given("__import__('os').system('true')", "estimator")

@@ -2,7 +2,13 @@
 
 import ast
 import importlib
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import kronline
 
@@ -47,3 +53,26 @@ def test_every_public_name_is_there_and_none_is_a_package():
         # `kronline.x` would be the package, or the name, depending on what was imported first
         assert name == "regularise" or not (SOURCE / name).exists()
         assert name == "regularise" or not (SOURCE / f"{name}.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        ("traces/nothing.py", "from kronline.cells import RHN", "A trace never sees a cell"),
+        ("learner/state.py", "from kronline.lab import progress", "the laboratory on top"),
+        ("lab/tasks/copy.py", "from kronline.lab.runs import folder", "Inside the laboratory"),
+        ("verifier/report.py", "import rich", "needs nothing of the laboratory"),
+    ],
+)
+def test_a_wrong_import_is_found(file, line, contract, tmp_path):
+    """By `make lint`, which calls the same program with the same contracts."""
+    lint = Path(sys.executable).with_name("lint-imports")
+    shutil.copytree(SOURCE, tmp_path / "kronline", ignore=shutil.ignore_patterns("__pycache__"))
+    wrong = tmp_path / "kronline" / file
+    wrong.write_text(f"{wrong.read_text()}\n{line}  # noqa\n")
+    words = [lint, "--config", SOURCE.parents[1] / "pyproject.toml", "--no-cache"]
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    broken = [row for row in done.stdout.splitlines() if row.endswith("BROKEN")]
+    assert len(broken) >= 1 and any(contract in row for row in broken), done.stdout

@@ -461,8 +461,8 @@ def test_layouts_steps_and_files(estimator, tmp_path):
 
 def test_they_are_known_by_name():
     for name in ("snap(1)", "snap(order=2)", "rflo", "immediate", "dni(4)", "reservoir(0.95)"):
-        spec.parse(name, spec.ESTIMATORS, "estimator")
-    assert spec.parse("LIF(leak=0.2)", spec.CELLS, "cell", 8, 4) == kl.LIF(8, 4, leak=0.2)
+        spec.given(name, "estimator")
+    assert spec.given("LIF(leak=0.2)", "cell", 8, 4) == kl.LIF(8, 4, leak=0.2)
 
 
 def test_the_command_line(tmp_path):

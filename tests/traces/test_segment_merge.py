@@ -1,4 +1,4 @@
-"""The merge of a segment, for KF-TBPTT and OK: the native kernel and pure JAX, against the terms written out."""
+"""The merge of a segment: the native kernel and pure JAX, against the terms written out."""
 
 import jax
 import jax.numpy as jnp

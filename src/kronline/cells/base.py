@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from kronline import linearised as jac
 from kronline.cells.blocks import Blocks
-from kronline.cells.init import GateBias, Init, Normal, Weight
+from kronline.cells.init import GateBias, Init, Normal, Weight, needs_initialiser
 from kronline.errors import whole_numbers
 from kronline.linearised import BlockH, Vector
 from kronline.linearised.gradients import Grads
@@ -336,6 +336,7 @@ class UnitCell(LinearCell):
 
     def __post_init__(self) -> None:
         whole_numbers(self, "hidden", "inputs")
+        needs_initialiser(type(self).__name__, self.init_weights)
         if self.sparse is not None and not isinstance(self.sparse, Blocks):
             raise ValueError(
                 f"{type(self).__name__} needs sparse=Blocks(density) or None, got {self.sparse!r}"
@@ -443,6 +444,10 @@ class Opaque(Cell):
     """
 
     cell: Cell
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cell, Cell):
+            raise TypeError(f"Opaque needs a cell such as GRU(64, 4), got {self.cell!r}")
 
     @property
     def inputs(self) -> int:  # type: ignore[override]

@@ -9,7 +9,7 @@ from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
 from kronline.cells.base import Input, Linear, LinearCell, UnitCell, encode
-from kronline.cells.init import Init, Normal, Weight
+from kronline.cells.init import Init, Normal, Weight, needs_initialiser
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
 
@@ -77,6 +77,7 @@ class ResetBeforeGRU(LinearCell):
 
     def __post_init__(self) -> None:
         whole_numbers(self, "hidden", "inputs")
+        needs_initialiser("ResetBeforeGRU", self.init_weights)
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from kronline.linearised import decompositions
+from kronline.show import called, parts
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ class Weight:
     def shape(self) -> tuple[int, int, int]:
         """`(m, r, n)`."""
         return self.rows, len(self.gates), self.units
+
+
+def needs_initialiser(owner: str, given: Any) -> None:
+    """Raise TypeError for what cannot draw weights."""
+    if not callable(given):
+        raise TypeError(f"{owner} needs an initialiser such as Normal(0.1), got {given!r}")
 
 
 class Init(Protocol):
@@ -189,6 +196,18 @@ class GateBias:
 
     base: Init
     offsets: tuple[tuple[str, float], ...]
+
+    def __post_init__(self) -> None:
+        needs_initialiser("gate_bias", self.base)
+
+    @property
+    def name(self) -> str:
+        """As it is written: `gate_bias(Orthogonal(), f=1.0)`."""
+        offsets = {gate: float(offset) for gate, offset in self.offsets}
+        if self != gate_bias(self.base, **offsets):  # not in order
+            return parts(self)
+        base = () if self.base == Normal() else (self.base,)
+        return called("gate_bias", *base, **offsets)
 
     def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
         """Values of shape `w.shape`."""

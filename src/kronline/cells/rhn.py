@@ -8,7 +8,7 @@ from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
 from kronline.cells.base import Input, Linear, LinearCell, UnitCell, encode
-from kronline.cells.init import Init, Normal, Weight
+from kronline.cells.init import Init, Normal, Weight, needs_initialiser
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
 
@@ -89,6 +89,7 @@ class DeepRHN(LinearCell):
     def __post_init__(self) -> None:
         _check_activation(self.activation)
         whole_numbers(self, "hidden", "inputs", "depth")
+        needs_initialiser("DeepRHN", self.init_weights)
 
     @property
     def size(self) -> int:

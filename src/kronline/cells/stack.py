@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.cells.base import Input, Linear, LinearCell, Piece, encode
-from kronline.cells.init import Init, Normal, Weight
+from kronline.cells.init import Init, Normal, Weight, needs_initialiser
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
 
@@ -118,6 +118,7 @@ class Embedded(LinearCell):
                 f"{type(self.cell).__name__}"
             )
         whole_numbers(self, "inputs")
+        needs_initialiser("Embedded", self.init_weights)
 
     @property
     def size(self) -> int:

@@ -13,6 +13,7 @@ from kronline.estimators.window import exact_segment
 from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise
+from kronline.show import called
 from kronline.traces.base import Memory
 
 
@@ -42,7 +43,7 @@ class DNI(Estimator):
     @property
     def name(self) -> str:
         """`dni(k)`."""
-        return f"dni({self.k})"
+        return called("dni", self.k)
 
     @property
     def span(self) -> int:

@@ -22,6 +22,7 @@ from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
 from kronline.linearised.gradients import Grads
 from kronline.noise import Draws, Noise
+from kronline.show import is_own
 from kronline.traces import Memory, Read, Steps, Trace, one_step
 from kronline.traces.base import Moments
 
@@ -47,6 +48,8 @@ class Online(Estimator):
     window: int | Literal["all"] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.trace, Trace):
+            raise TypeError(f"Online needs a trace such as KF(), got {self.trace!r}")
         if self.window is not None and self.window != "all":
             window = whole_number(
                 type(self).__name__, "window=None, window='all' or window", self.window
@@ -57,8 +60,9 @@ class Online(Estimator):
 
     @property
     def name(self) -> str:
-        """As it is written: `kf_rtrl(window=1)`, or `Online(KF(), window=3)`."""
-        return self.trace.spec(self.window)
+        """As it is written: `kf_rtrl(window=1)`; with a trace of a user's own, by its parts."""
+        own = is_own(type(self.trace))
+        return self.trace.spec(self.window) if own else Trace.spec(self.trace, self.window)
 
     @property
     def span(self) -> int | None:

@@ -12,6 +12,7 @@ from kronline.cells.init import Spectral
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment
 from kronline.linearised import Vector
 from kronline.noise import Draws, Noise
+from kronline.show import called
 from kronline.traces.base import Memory
 
 
@@ -39,8 +40,9 @@ class Reservoir(Estimator):
     @property
     def name(self) -> str:
         """`reservoir(radius)`."""
-        scale = "" if self.input_scale == 1 else f", {self.input_scale:g}"
-        return f"reservoir({self.spectral_radius}{scale})"
+        radius = None if self.spectral_radius is None else float(self.spectral_radius)
+        scale = None if self.input_scale == 1 else float(self.input_scale)
+        return called("reservoir", radius, input_scale=scale)
 
     @property
     def span(self) -> int:

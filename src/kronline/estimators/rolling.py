@@ -21,6 +21,7 @@ from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
 from kronline.linearised.gradients import Grads, Outer
 from kronline.noise import Draw, Draws, Noise
+from kronline.show import called
 from kronline.traces.base import since_reset
 
 SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: no input yet
@@ -87,9 +88,8 @@ class Rolling(Estimator):
     def name(self) -> str:
         """`rolling_tbptt(h)`, or `artbp(c, h, every)`."""
         if self.cut:
-            return f"artbp({self.cut}, {self.horizon}, every={self.every})"
-        every = f", every={self.every}" if self.every > 1 else ""
-        return f"rolling_tbptt({self.horizon}{every})"
+            return called("artbp", self.cut, self.horizon, every=self.every)
+        return called("rolling_tbptt", self.horizon, every=self.every if self.every > 1 else None)
 
     @property
     def span(self) -> int:

@@ -61,6 +61,13 @@ class Engine:
         """The parameters' shapes."""
         return jax.eval_shape(lambda: self.params(jax.random.key(0)))
 
+    @partial(jax.jit, static_argnums=(0, 2))
+    def fresh(self, key: Key[Array, ""], lanes: int) -> State:
+        """Parameters from the key, lanes at zero, empty traces."""
+        k_params, key = jax.random.split(key)
+        params = self.params(k_params)
+        return self.start(params, self.estimator.init(self.model, params), key, lanes)
+
     def start(self, params: Params, memory: Any, key: Key[Array, ""], lanes: int) -> State:
         """Lanes at zero, one lane's memory repeated for all, a new optimiser state."""
         every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)

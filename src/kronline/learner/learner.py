@@ -94,7 +94,8 @@ class Learner:
             self._own_loss()  # early, with the reason
 
     @cached_property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
+        """The settings, and the programs that are compiled for them."""
         every, optimiser = (self.update_every or 0) // (self.estimator.span or 1), self.optimiser
         if every > 1:
             optimiser = optax.MultiSteps(optimiser, every).gradient_transformation()
@@ -130,10 +131,10 @@ class Learner:
         checks.start(key, lanes, self.dtype)
         if self.readout is not None and jax.tree.leaves(readout):
             raise ValueError("this learner has a readout; parameters of your own need readout=None")
+        if self.readout is not None:
+            return self._buffered(self.engine.fresh(key, lanes), example)
         k_params, key = jax.random.split(key)
-        params = self._engine.params(k_params)
-        if self.readout is None:
-            params = params._replace(readout=readout)
+        params = self.engine.params(k_params)._replace(readout=readout)
         return self.start(params, key, lanes, example)
 
     def start(
@@ -152,18 +153,22 @@ class Learner:
         checks.alive("these parameters", params)
         if self.donate:  # the caller's arrays are copied, so that they are not overwritten
             params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
-        engine = self._engine
+        engine = self.engine
         if self.readout is None:
             memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
             return engine.start(params, memory, key, lanes)
         state = engine.start(params, self.estimator.init(engine.model, params), key, lanes)
+        return self._buffered(state, example)
+
+    def _buffered(self, state: State, example: Any) -> State:
+        """With a buffer for steps of the example's kind, where one is needed."""
         if example is None or self.estimator.span == 1:
             return state
         if self.estimator.span is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        x, y = example
-        now = checks.segment(self.cell, self.readout, (lanes,), x, y, None, None, self.dtype)
-        return state._replace(buffer=buffer.empty(engine, state, now))
+        lead, (x, y) = (state.s.shape[0],), example
+        now = checks.segment(self.cell, self.readout, lead, x, y, None, None, self.dtype)
+        return state._replace(buffer=buffer.empty(self.engine, state, now))
 
     # -- learn ------------------------------------------------------------------------------------
 
@@ -206,9 +211,9 @@ class Learner:
                 name = "norms need" if norms else "monitor needs"
                 raise ValueError(f"{name} a state without a buffer; init without example")
             buffered = buffer.run_in_place if self.donate else buffer.run
-            return buffered(self._engine, state, seg, predictions)
+            return buffered(self.engine, state, seg, predictions)
         run = Engine.run_in_place if self.donate else Engine.run_kept
-        return run(self._engine, state, seg, noise, predictions, norms, monitor)
+        return run(self.engine, state, seg, noise, predictions, norms, monitor)
 
     def step(
         self,
@@ -235,9 +240,9 @@ class Learner:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
         seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
         if state.buffer is not None:
-            return (buffer.step_in_place if self.donate else buffer.step)(self._engine, state, seg)
+            return (buffer.step_in_place if self.donate else buffer.step)(self.engine, state, seg)
         step = Engine.step_in_place if self.donate else Engine.step_kept
-        return step(self._engine, state, seg, noise)
+        return step(self.engine, state, seg, noise)
 
     def gradients(
         self,
@@ -262,7 +267,7 @@ class Learner:
         if state.buffer is not None:
             raise ValueError("gradients needs a state without a buffer; init without example")
         seg = self._checked(state, x, y, reset, weight, noise)
-        return self._engine.gradients(state, seg, noise, average)
+        return self.engine.gradients(state, seg, noise, average)
 
     # -- look -------------------------------------------------------------------------------------
 
@@ -282,7 +287,7 @@ class Learner:
         checks.alive("these parameters", params)
         x, lead = checks.steps(x)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, None, self.dtype)
-        return look.evaluate(self._engine, params, seg, predictions)
+        return look.evaluate(self.engine, params, seg, predictions)
 
     def noise_share(
         self, state: State, x: Any, *, reset: Any = None
@@ -300,7 +305,7 @@ class Learner:
             the share of each lane; None for estimators without a formula.
         """
         x, reset = self._inputs(state, x, reset)
-        return look.noise_share(self._engine, state, x, reset)
+        return look.noise_share(self.engine, state, x, reset)
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
         """The noise of one segment of all lanes, as `noise=` takes it, without its first axis.
@@ -315,7 +320,7 @@ class Learner:
         k = self.estimator.span or steps
         if k is None:
             raise ValueError("this estimator's segment is the whole run: say how many steps")
-        return repeat(self.estimator.draws(self._engine.model, self._engine.shapes(), k), lanes)
+        return repeat(self.estimator.draws(self.engine.model, self.engine.shapes(), k), lanes)
 
     # -- with a loss of one's own -----------------------------------------------------------------
 
@@ -343,9 +348,9 @@ class Learner:
         own = self._own_loss()
         x, reset = self._inputs(state, x, reset)
         if noise is not None:
-            draws = own.draws(self._engine.model, self._engine.shapes())
+            draws = own.draws(self.engine.model, self.engine.shapes())
             checks.given_noise(noise, repeat(draws, state.s.shape[0]))
-        return own_loss.advance(self._engine, own, state, x, reset, noise)
+        return own_loss.advance(self.engine, own, state, x, reset, noise)
 
     def pull(self, state: State, delta: Float[Array, "lanes h"], *, average: bool = True) -> Any:
         """The cell's gradient for a δ = dL/d(output) of one's own.
@@ -363,7 +368,7 @@ class Learner:
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
         delta = jnp.asarray(delta, jnp.dtype(self.dtype))
-        return own_loss.pull(self._engine, own, state, delta, average)
+        return own_loss.pull(self.engine, own, state, delta, average)
 
     def update(self, state: State, grads: Any, *, readout: Any = None) -> State:
         """Hand gradients to the optimiser.
@@ -382,7 +387,7 @@ class Learner:
             grads = zero._replace(cell=grads)
         if readout is not None:
             grads = grads._replace(readout=readout)
-        return own_loss.update(self._engine, state, grads)
+        return own_loss.update(self.engine, state, grads)
 
     def _own_loss(self) -> OwnLoss:
         if self.readout is not None:
@@ -402,7 +407,7 @@ class Learner:
                 "it must know their kind; use init(key, lanes, example=x) with the x of one step"
             )
         x = checks.stream(self.cell, example, (lanes,), self.dtype)
-        return self._engine.inputs(x)[0]
+        return self.engine.inputs(x)[0]
 
     # -- shapes -----------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from kronline.errors import whole_numbers
 from kronline.linearised import Grads, Lin, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
-from kronline.traces.base import Memory, Read, Steps, Trace, called
+from kronline.show import called
+from kronline.traces.base import Memory, Read, Steps, Trace
 from kronline.traces.kf import KF
 
 
@@ -31,7 +32,7 @@ class Average(Trace[Memory]):
     Example:
         >>> import kronline as kl
         >>> kl.Online(kl.Average(kl.OK(2), copies=3)).name
-        'Online(Average(trace=OK(pairs=2), copies=3), window=None)'
+        'Online(Average(OK(pairs=2), 3))'
 
     Reference: the baseline of Benzing et al., Optimal Kronecker-Sum Approximation of Real Time
     Recurrent Learning, ICML 2019 (KF-RTRL-AVG); for UORO that of Mujika et al., 2018.
@@ -42,12 +43,14 @@ class Average(Trace[Memory]):
 
     def __post_init__(self) -> None:
         whole_numbers(self, "copies")
+        if not isinstance(self.trace, Trace):
+            raise TypeError(f"Average needs a trace such as UORO(), got {self.trace!r}")
 
     def spec(self, window: int | Literal["all"] | None) -> str:
         """`kf_rtrl(copies=r)`; others by their parts."""
-        if isinstance(self.trace, KF):
+        if isinstance(self.trace, KF) and self.copies > 1:
             return called("kf_rtrl", window=window, copies=self.copies)
-        return f"Online({self!r}, window={window!r})"
+        return super().spec(window)
 
     def check(self, structure: Structure) -> None:
         """As the trace says."""

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 from kronline.linearised import Grads, Lin, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
+from kronline.show import called
 
 Memory = Any  # the memory of any trace: a pytree of arrays
 M = TypeVar("M")  # the memory of one kind of trace
@@ -68,9 +69,12 @@ class Trace(ABC, Generic[M]):
         (3, 2, 3)
     """
 
-    @abstractmethod
     def spec(self, window: int | Literal["all"] | None) -> str:
-        """What the estimator of this trace and a window is called: `kf_rtrl(window=1)`."""
+        """What the estimator of this trace and a window is written as: `kf_rtrl(window=1)`.
+
+        By its parts, `Online(KF(), window=3)`, for a trace that no method is named after.
+        """
+        return called("Online", self, window=window)
 
     def check(self, structure: Structure) -> None:
         """Raise TypeError, with what to use instead, for a cell that this trace cannot follow."""
@@ -170,13 +174,9 @@ class Stepwise(Trace[M]):
         ...
         ...     def pull(self, memory, delta):
         ...         return jax.tree.map(lambda G: jnp.tensordot(delta, G, 1), memory)
-        >>> kl.Online(Newest()).name
-        'Online(Newest(), window=None)'
+        >>> kl.Online(Newest(), window=1).span  # steps per segment
+        1
     """
-
-    def spec(self, window: int | Literal["all"] | None) -> str:
-        """By its parts, for a trace that has no name of its own."""
-        return f"Online({self!r}, window={window!r})"
 
     def step_draws(self, structure: Structure) -> Draws:
         """The noise that one step needs; none by default."""
@@ -239,12 +239,6 @@ class Stepwise(Trace[M]):
         if steps.length == 1:
             return one(memory, (0, jax.tree.map(lambda a: a[0], noise)))[0]
         return jax.lax.scan(one, memory, (jnp.arange(steps.length), noise))[0]
-
-
-def called(method: str, *values: Any, **settings: Any) -> str:
-    """`method(value, name=setting)`, without the settings that are None."""
-    given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
-    return f"{method}({', '.join([*map(repr, values), *given])})"
 
 
 def ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

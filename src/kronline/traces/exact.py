@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Kronecker, Lin, Structure
 from kronline.noise import Noise
-from kronline.traces.base import Stepwise, called
+from kronline.show import called
+from kronline.traces.base import Stepwise
 
 G = Any  # an array (N, *shape) per parameter
 

@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Kronecker, Lin, StateJac, Structure, WeightJac, outer
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Stepwise, called, safe_sqrt, safe_sqrt_ratio
+from kronline.show import called
+from kronline.traces.base import Stepwise, safe_sqrt, safe_sqrt_ratio
 
 
 class Pair(NamedTuple):

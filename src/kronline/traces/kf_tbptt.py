@@ -15,8 +15,9 @@ from kronline.errors import whole_numbers
 from kronline.linearised import Grads, Lin, Outer, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draw, Draws
+from kronline.show import called
 from kronline.traces import segment_merge
-from kronline.traces.base import Read, Steps, Trace, called, ratio
+from kronline.traces.base import Read, Steps, Trace, ratio
 from kronline.traces.kf import needs_linear_maps
 from kronline.traces.segment_merge import Pairs
 
@@ -63,11 +64,13 @@ class KFTBPTT(Trace[Carried]):
         whole_numbers(self, "pairs")
         if self.tail != "auto" and not (isinstance(self.tail, int | float) and 0 <= self.tail <= 1):
             raise ValueError(f"tail must be between 0 and 1, or 'auto', got {self.tail!r}")
+        if self.tail != "auto":
+            object.__setattr__(self, "tail", float(self.tail))
 
     def spec(self, window: int | Literal["all"] | None) -> str:
         """KF-TBPTT."""
         if not isinstance(window, int):
-            return f"Online({self!r}, window={window!r})"
+            return super().spec(window)
         tail = None if self.tail == 1 else self.tail
         return called("kf_tbptt", window, pairs=self.pairs, tail=tail)
 

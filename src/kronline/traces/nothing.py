@@ -7,7 +7,8 @@ from jaxtyping import Array, Float
 
 from kronline.linearised import Structure
 from kronline.noise import Noise
-from kronline.traces.base import Read, Steps, Trace, called
+from kronline.show import called
+from kronline.traces.base import Read, Steps, Trace
 
 
 @final

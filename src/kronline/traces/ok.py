@@ -10,8 +10,9 @@ from kronline.errors import whole_numbers
 from kronline.linearised import Grads, Kronecker, Lin, Outer, Sensitivity, StateJac, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draw, Draws
+from kronline.show import called
 from kronline.traces import segment_merge
-from kronline.traces.base import Stepwise, called, one_step
+from kronline.traces.base import Stepwise, one_step
 from kronline.traces.kf import needs_linear_maps
 from kronline.traces.mixing import balanced
 from kronline.traces.segment_merge import Pairs

@@ -20,7 +20,8 @@ from kronline.linearised import (
     WeightJac,
 )
 from kronline.noise import Draw, Draws
-from kronline.traces.base import Stepwise, called, safe_sqrt, safe_sqrt_ratio
+from kronline.show import called
+from kronline.traces.base import Stepwise, safe_sqrt, safe_sqrt_ratio
 from kronline.traces.kf import needs_linear_maps
 
 

@@ -8,8 +8,9 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.linearised import Grads, Lin, Structure
 from kronline.noise import Noise
+from kronline.show import called
 from kronline.traces import own_unit
-from kronline.traces.base import Stepwise, called
+from kronline.traces.base import Stepwise
 
 E = dict[str, own_unit.Own]
 

@@ -11,8 +11,9 @@ from kronline.errors import whole_numbers
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Kronecker, Lin, StateJac, Structure, WeightJac
 from kronline.noise import Noise
+from kronline.show import called
 from kronline.traces import own_unit
-from kronline.traces.base import Stepwise, called
+from kronline.traces.base import Stepwise
 from kronline.traces.reach import reached
 
 

@@ -12,8 +12,9 @@ from kronline.errors import whole_numbers
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Kronecker, Lin, Structure, Weighted
 from kronline.noise import Draw, Draws
+from kronline.show import called
 from kronline.traces import uoro_block
-from kronline.traces.base import Steps, Stepwise, called, one_step, safe_sqrt
+from kronline.traces.base import Steps, Stepwise, one_step, safe_sqrt
 from kronline.traces.uoro_block import CACHED, factors, norms
 
 ENUMERATED = 8  # units of state up to which E‖νF‖ is a mean over all signs

@@ -18,6 +18,7 @@ from kronline.estimators.dni import DNI
 from kronline.estimators.online import Online
 from kronline.estimators.reservoir import Reservoir
 from kronline.estimators.rolling import Rolling
+from kronline.show import show
 from kronline.traces import RFLO, Nothing, SnAp, Trace
 from kronline.verifier.enumeration import BIASED, ROUNDING, by_segment, whole_segments
 from kronline.verifier.problem import READOUT, Problem, flat, relative
@@ -51,13 +52,13 @@ def biased(
         parts = [(g, w) for g, w in zip(got, want, strict=True) if jax.tree.leaves(g)]
         error = max(relative(flat(g, 1), flat(w, 1)) for g, w in parts)
         checks += [
-            Check("gradient = definition, every step", name, estimator.name, error, ROUNDING)
+            Check("gradient = definition, every step", name, show(estimator), error, ROUNDING)
         ]
     if isinstance(estimator, Rolling) and problem.steps <= estimator.horizon + estimator.every:
         return checks  # nothing is so old that it is left out
     bias = relative(flat(got[:2], 1), by_segment(problem, estimator))
     said = f"biased as stated, without {estimator.ignores(cell)}: distance to BPTT"
-    return [*checks, AtLeast(said, name, estimator.name, bias, BIASED)]
+    return [*checks, AtLeast(said, name, show(estimator), bias, BIASED)]
 
 
 def defined(problem: Problem, estimator: Estimator, params: Params) -> Params | None:

@@ -15,6 +15,7 @@ from kronline.estimators.online import Online
 from kronline.estimators.rolling import Rolling
 from kronline.learner import Learner
 from kronline.noise import count, for_lanes, patterns, repeat
+from kronline.show import show
 from kronline.traces import KFTBPTT, Trace, one_step
 from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import AtLeast, Check
@@ -36,7 +37,7 @@ def exact(
     learner = problem.learner(estimator)
     _, grads = learner.gradients(problem.start(learner), **problem.data)
     error = relative(flat(grads, 1), by_segment(problem, estimator))
-    return [Check("gradient = BPTT, every step", name, estimator.name, error, ROUNDING)]
+    return [Check("gradient = BPTT, every step", name, show(estimator), error, ROUNDING)]
 
 
 def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:
@@ -52,7 +53,7 @@ def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) 
     mean, want, n = zip(*(_mean(problem, estimator) for problem in problems), strict=True)
     title = f"bias of the gradient{_says(estimator, steps)}, {n[0]} patterns"
     error = max(map(relative, mean, want))
-    return [Check(title, name, estimator.name, error, ROUNDING)]
+    return [Check(title, name, show(estimator), error, ROUNDING)]
 
 
 def weighed(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
@@ -67,9 +68,9 @@ def weighed(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     if tail(estimator) == "auto":
         share = distance / relative(_alone(problem, estimator), want)
         title = f"tail auto: distance to BPTT, of TBPTT's, {n} patterns"
-        return [Check(title, name, estimator.name, share, 1.0)]
+        return [Check(title, name, show(estimator), share, 1.0)]
     said = f"biased as stated, without {estimator.ignores(cell)}: distance to BPTT, {n} patterns"
-    biased = AtLeast(said, name, estimator.name, distance, BIASED)
+    biased = AtLeast(said, name, show(estimator), distance, BIASED)
     return [*bias(cell, estimator, name), biased]
 
 
@@ -249,7 +250,7 @@ def independent(
     scale = np.sqrt((first**2).mean(0) * (second**2).mean(0))
     correlation = float(np.max(np.abs((first * second).mean(0)) / np.where(scale > 0, scale, 1)))
     title = f"two lanes: correlation of their noise, {len(keys)} keys"
-    return [Check(title, name, estimator.name, correlation, 6 / len(keys) ** 0.5)]
+    return [Check(title, name, show(estimator), correlation, 6 / len(keys) ** 0.5)]
 
 
 def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
@@ -269,9 +270,9 @@ def halves(cell: Cell, estimator: Estimator, name: str) -> list[Check]:
     grads = flat(jax.vmap(drawn)(keys), 2)[:, -1]
     sampled = _variance(grads, np.full(len(keys), 1 / len(keys)), axis=0)
     return [
-        Check("two lanes: half the variance, all patterns", name, estimator.name,
+        Check("two lanes: half the variance, all patterns", name, show(estimator),
               float(abs(2 * two / one - 1)), CLOSED_FORM),
-        Check(f"two lanes: half the variance, {len(keys)} keys", name, estimator.name,
+        Check(f"two lanes: half the variance, {len(keys)} keys", name, show(estimator),
               float(abs(2 * sampled / one - 1)), 0.15),
     ]  # fmt: skip
 
@@ -285,7 +286,7 @@ def copies(cell: Cell, one: Estimator, many: Estimator, k: int, name: str) -> li
         values.append(_last_variance(problem, learner, *_all(learner, steps), 1))
     error = float(abs(k * values[1] / values[0] - 1))
     title = f"{k} copies: 1/{k} of the variance"
-    return [Check(title, name, many.name, error, CLOSED_FORM)]
+    return [Check(title, name, show(many), error, CLOSED_FORM)]
 
 
 def _last_variance(

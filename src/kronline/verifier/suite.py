@@ -28,6 +28,7 @@ from kronline.estimators.methods import (
 )
 from kronline.estimators.online import Online
 from kronline.estimators.rolling import Rolling
+from kronline.show import show
 from kronline.traces import UORO, Average
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.definition import biased
@@ -80,7 +81,7 @@ def verify(
     Args:
         cell: small (two or three units), so that all noise patterns can be enumerated.
         estimator: any estimator.
-        name: what the cell is called in the report.
+        name: what the cell is called in the report; by default as it is written, `RHN(2, 3)`.
         symbols: whether the cell is fed symbols (integers), for one that does not take vectors.
 
     Returns:
@@ -104,8 +105,8 @@ def jobs_for(
 ) -> list[Job]:
     """All checks that fit one cell x estimator."""
     estimator.check(cell)
-    name = name or type(cell).__name__
-    title = f"{name}, {estimator.name}"
+    name = name or show(cell)
+    title = f"{name}, {show(estimator)}"
     if proofs.tail(estimator) != 1:
         return [(title, lambda: proofs.weighed(cell, estimator, name))]
     enumerated = isinstance(estimator, Rolling) and estimator.cut > 0
@@ -124,7 +125,7 @@ def jobs_for(
         single = replace(estimator, trace=one)
         jobs += [(title, lambda: proofs.copies(cell, single, estimator, trace.copies, name))]
     if not isinstance(trace, UORO) or trace.copies == 1:  # else too many patterns
-        jobs += [(title, lambda: proofs.trace(cell, trace, name, estimator.name, symbols=symbols))]
+        jobs += [(title, lambda: proofs.trace(cell, trace, name, show(estimator), symbols=symbols))]
     return jobs
 
 
@@ -162,25 +163,26 @@ def run(
 def library(everything: bool = False) -> list[Job]:
     """The library's own proofs: the default set, or all of them."""
     jobs: list[Job] = []
-    for name, cell in {**CELLS, **(MORE_CELLS if everything else {})}.items():
+    for cell in {**CELLS, **(MORE_CELLS if everything else {})}.values():
         noisy: list[Callable[..., Estimator]] = [uoro]
         if isinstance(cell, LinearCell):
             noisy = [kf_rtrl, uoro]
         for estimator in (rtrl(), *(make() for make in noisy)):
-            jobs += jobs_for(cell, estimator, name, lanes=everything)
+            jobs += jobs_for(cell, estimator, lanes=everything)
         if everything:
             windows = [make(window=w) for make in (rtrl, *noisy) for w in (1, 2)]
-            jobs += [_gradient_only(name, cell, e) for e in windows]
-            jobs += [_gradient_only(name, cell, noisy[0](), symbols=True)]
+            jobs += [_gradient_only(cell, e) for e in windows]
+            jobs += [_gradient_only(cell, noisy[0](), symbols=True)]
     jobs += _relatives(everything)
     jobs += _sums(everything)
     jobs += _cheap(everything)
-    for name, cell in TINY.items():
-        jobs += [_lanes(name, cell, estimator) for estimator in (kf_rtrl(), uoro())]
-    jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2), "tanh")
+    for cell in TINY.values():
+        jobs += [_lanes(cell, estimator) for estimator in (kf_rtrl(), uoro())]
+    jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2))
     if native.status().active:  # all above is then a proof of the kernel; here of pure JAX
         for name in ("RHN", "LSTM") if everything else ("RHN",):
-            jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), f"{name}, pure JAX", lanes=False))
+            pure = f"{show(CELLS[name])}, pure JAX"
+            jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), pure, lanes=False))
     return [*jobs, ("Theorem 1", theorem)]
 
 
@@ -197,16 +199,16 @@ def _relatives(everything: bool) -> list[Job]:
     jobs: list[Job] = []
     for name, e in product(CELLS if everything else TWO, every):
         if everything or (name, e) in looked_into or e.ignores(CELLS[name]):
-            jobs += jobs_for(CELLS[name], e, name, lanes=everything)
+            jobs += jobs_for(CELLS[name], e, lanes=everything)
         else:
-            jobs += [_gradient_only(name, CELLS[name], e)]
+            jobs += [_gradient_only(CELLS[name], e)]
     if everything:
         truncated = (rolling_tbptt(3, every=2), artbp(0.4, 2))
         more = (kf_rtrl(copies=3), kf_rtrl(window=1, copies=2), reverse_kf(window=2), *truncated)
         for name, e in product(FOUR, more):
-            jobs += jobs_for(CELLS[name], e, name)
+            jobs += jobs_for(CELLS[name], e)
         for e in truncated:
-            jobs += jobs_for(MORE_CELLS["opaque GRU"], e, "opaque GRU")
+            jobs += jobs_for(MORE_CELLS["opaque GRU"], e)
     return jobs
 
 
@@ -215,21 +217,22 @@ def _sums(everything: bool) -> list[Job]:
     one, two = kf_tbptt(2, pairs=1), kf_tbptt(2, pairs=2)
     if not everything:
         some = [("tanh", two), ("RHN", one), ("LSTM", ok(2)), ("depth-2 RHN", ok(1))]
-        jobs = [_gradient_only(name, CELLS[name], e) for name, e in some]
-        jobs += jobs_for(CELLS["tanh"], kf_tbptt(2, 1, 0.5), "tanh")
+        jobs = [_gradient_only(CELLS[name], e) for name, e in some]
+        jobs += jobs_for(CELLS["tanh"], kf_tbptt(2, 1, 0.5))
         return [*jobs, *(_noise("RHN", r) for r in (1, 2, 4))]
     jobs = [_noise(name, r) for name, r in product(FOUR, (1, 2, 4))]
     every = [ok(1), ok(2), ok(4), ok(1, window=1), ok(2, window=2), one, two, kf_tbptt(3, pairs=1)]
-    jobs += [_gradient_only(name, CELLS[name], e) for name, e in product(FOUR, every)]
+    jobs += [_gradient_only(CELLS[name], e) for name, e in product(FOUR, every)]
     for name, e in product(TWO, [kf_tbptt(2, 2, 0.0), kf_tbptt(2, 2, 0.5), kf_tbptt(2, 2, "auto")]):
-        jobs += jobs_for(CELLS[name], e, name)
-    return [*jobs, *(_lanes("tanh", TINY["tanh"], e) for e in (ok(1), one))]
+        jobs += jobs_for(CELLS[name], e)
+    return [*jobs, *(_lanes(TINY["tanh"], e) for e in (ok(1), one))]
 
 
 def _noise(name: str, r: int) -> Job:
     """OK's trace, of a cell wide enough for r pairs to be noisy."""
     e, wide = ok(r), WIDER if (name, r) == ("depth-2 RHN", 4) else WIDE[name]
-    return f"{name}, {e.name}", lambda: proofs.trace(wide, e.trace, name, e.name, least=1)
+    label = show(wide)
+    return f"{label}, {show(e)}", lambda: proofs.trace(wide, e.trace, label, show(e), least=1)
 
 
 def _cheap(everything: bool) -> list[Job]:
@@ -247,7 +250,7 @@ def _cheap(everything: bool) -> list[Job]:
             chosen = [snap(1), snap(2), snap(1, window=2), tbptt(2), dni(2), reservoir()]
             chosen += [rflo(), rflo(window=1)] * isinstance(cell, UnitCell)
         for e in chosen:
-            jobs += jobs_for(cell, e, name)
+            jobs += jobs_for(cell, e)
     return jobs
 
 
@@ -261,14 +264,15 @@ def _pure(job: Job) -> Job:
     return title, without_kernel
 
 
-def _lanes(name: str, cell: Cell, estimator: Estimator) -> Job:
+def _lanes(cell: Cell, estimator: Estimator) -> Job:
+    name = show(cell)
     return f"{name}, lanes", lambda: [
         *proofs.independent(cell, estimator, name),
         *proofs.halves(cell, estimator, name),
     ]
 
 
-def _gradient_only(name: str, cell: Cell, e: Estimator, symbols: bool = False) -> Job:
+def _gradient_only(cell: Cell, e: Estimator, symbols: bool = False) -> Job:
     prove = proofs.bias if _noisy(cell, e) else proofs.exact
-    label = f"{name}, symbols" if symbols else name
-    return f"{label}, {e.name}", lambda: prove(cell, e, label, symbols=symbols)
+    label = f"{show(cell)}, symbols" if symbols else show(cell)
+    return f"{label}, {show(e)}", lambda: prove(cell, e, label, symbols=symbols)

@@ -6,7 +6,6 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_report import copy_run, text_run
 
 from browser import Browser, installed
 from kronline.errors import UsageError
@@ -22,6 +21,7 @@ from kronline.lab.runs import config, folder
 from kronline.lab.tasks import TASKS
 from kronline.lab.tasks.copy import CopyTask
 from kronline.lab.variance import cost
+from made_up import copy_run, text_run
 from running import command
 
 CopyCompare = compare_of(CopyTask)

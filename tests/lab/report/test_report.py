@@ -1,12 +1,10 @@
 """The report: numbers from files to page, and the page in a real browser."""
 
 import json
-import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tyro
 from matplotlib.figure import Figure
@@ -14,11 +12,9 @@ from matplotlib.figure import Figure
 from browser import Browser, installed
 from kronline import disk
 from kronline.errors import UsageError
-from kronline.lab.analysis import beside, labels
-from kronline.lab.analysis.curves import Curve, curve, profile
-from kronline.lab.analysis.groups import best_rates, grouped
+from kronline.lab.analysis import beside
+from kronline.lab.analysis.groups import grouped
 from kronline.lab.analysis.numbers import number
-from kronline.lab.analysis.stat import Stat
 from kronline.lab.report import differences, figures, page, words
 from kronline.lab.report import panels as draw
 from kronline.lab.report.command import Plot, Report, main
@@ -30,67 +26,9 @@ from kronline.lab.tasks.paper import NOT_STATED
 from kronline.lab.tasks.text import TextTask
 from kronline.lab.variance import Variance
 from kronline.lab.variance import paper as noise_paper
-from kronline.lab.variance.series import series
-from kronline.lab.wording import short
+from made_up import copy_run, csv_file, noise_run, text_run
 
 EVIL = "<script>alert(1)</script>"
-
-
-def made(path, kind, settings, metrics, timing=(), state="finished", message="", **about):
-    """A run's folder, as training would leave it."""
-    lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in settings.items()]
-    folder.create(path, kind, "\n".join(lines) + "\n", about)
-    steps = settings.get("steps", 0)
-    last = max((m.get("step", 0) for m in metrics), default=0)
-    folder.set_status(path, state, step=last, steps=steps, message=message)
-    for name, rows in ((folder.METRICS, metrics), (folder.TIMING, timing)):
-        disk.write(path / name, "".join(json.dumps(row) + "\n" for row in rows))
-    return folder.read(path)
-
-
-def copy_run(path, T, *, seconds=1.0, solved=None, state="finished", message="", **settings):
-    """T is the curriculum's length at steps 100, 200, ..., each of which takes `seconds`."""
-    base = {"cell": "RHN", "hidden": 8, "estimator": "kf_rtrl", "optimiser": "adam", "rate": 1e-3}
-    base |= {"clip": "none", "lanes": 4, "steps": 100 * len(T), "seed": 0, "delay": "short"}
-    base |= {"threshold": 0.15, "spread": 5, "smoothing": 0.999, "restart": 0.3, "log_every": 100}
-    steps = [100 * (i + 1) for i in range(len(T))]
-    metrics = [
-        {"step": s, "bits": 0.5, "error": 0.2, "T": t} for s, t in zip(steps, T, strict=True)
-    ]
-    timing = [{"step": s, "seconds": seconds} for s in steps]
-    if solved is not None:
-        share = [1.0] * solved + [0.5] * max(1, T[-1] - solved)
-        metrics.append({"step": steps[-1], "solved": solved, "right": share})
-    return made(path, "copy", base | settings, metrics, timing, state, message, parameters=100)
-
-
-def text_run(path, valid, test=None, *, name="a book", sha="00", state="finished", **settings):
-    base = {"cell": "RHN", "hidden": 8, "estimator": "kf_rtrl", "optimiser": "adam", "rate": 1e-3}
-    base |= {"clip": "none", "lanes": 4, "steps": 100 * len(valid), "seed": 0, "data": "none"}
-    base |= {"reset": 0.01}
-    metrics = [{"step": 100 * i, "bits": 3.0, "valid": v} for i, v in enumerate(valid, 1)]
-    timing = [{"step": m["step"], "seconds": 2.0} for m in metrics]
-    if test is not None:
-        at = 100 * (1 + valid.index(min(valid)))
-        last = metrics[-1]["step"] if metrics else 0
-        metrics.append({"step": last, "valid": min(valid), "valid_step": at, "test": test})
-    data = {"name": name, "symbols": 50, "sha256": {"train": sha, "valid": sha, "test": sha}}
-    return made(path, "text", base | settings, metrics, timing, state, parameters=1, data=data)
-
-
-def noise_run(path, **settings):
-    base = {"cell": "RHN", "estimators": ["kf_rtrl", "uoro(copies=n)"], "experiment": "both"}
-    base |= {"hidden": 256, "seed": 0, "characters": 10_000, "data": "none"}
-    metrics = []
-    for estimator, by in (("kf_rtrl", 0.0), ("uoro(copies=n)", 0.1)):
-        common = {"estimator": estimator, "network": 0}
-        for t in (1, 10, 100, 1000):
-            cosine = [0.4 + by, 0.6 + by]
-            metrics.append({"experiment": "time", "n": 256, "t": t, "cosine": cosine, **common})
-        for n in (16, 32):
-            row = {"experiment": "units", "n": n, "t": 100, "cosine": [0.2 + by, 0.4 + by]}
-            metrics.append(row | {"error": [n, n + 2]} | common)
-    return made(path, "variance", base | settings, metrics)
 
 
 @pytest.fixture(scope="module")
@@ -124,154 +62,6 @@ def written(runs, tmp_path_factory):
     return page.write(runs, tmp_path_factory.mktemp("page") / "report.html")
 
 
-# -- names -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("estimator", "name"),
-    [
-        ("kf_rtrl", "KF-RTRL"),
-        ("kf_rtrl(window=1)", "KF-RTRL, window 1"),
-        ("kf_rtrl(window=None)", "KF-RTRL"),
-        ("uoro", "UORO"),
-        ("uoro(copies=1)", "UORO"),
-        ("uoro(copies=64)", "UORO-AVG (k = 64)"),
-        ("uoro(4, window=1)", "UORO-AVG (k = 4), window 1"),
-        ("uoro(copies=n)", "UORO-AVG (k = n)"),
-        ("tbptt(25)", "TBPTT-25"),
-        ("tbptt(k=25)", "TBPTT-25"),
-        ("rtrl", "RTRL"),
-        ("bptt", "BPTT"),
-        ("kf_rtrl(copies=4)", "KF-RTRL-AVG (k = 4)"),
-        ("kf_rtrl(1, 2)", "KF-RTRL-AVG (k = 2), window 1"),
-        ("ok", "OK (r = 1)"),
-        ("ok(4, window=1)", "OK (r = 4), window 1"),
-        ("kf_tbptt", "KF-TBPTT-10, 8 pairs"),
-        ("kf_tbptt(8, pairs=4)", "KF-TBPTT-8, 4 pairs"),
-        ("kf_tbptt(k=25, pairs=1, tail=1)", "KF-TBPTT-25, 1 pair"),
-        ("kf_tbptt(8, 4, tail='auto')", "KF-TBPTT-8, 4 pairs, tail auto"),
-        ("reverse_kf(window=1)", "R-KF, window 1"),
-        ("artbp(0.1, 50)", "ARTBP (c = 0.1, 50 steps)"),
-        ("artbp(0.1, 50, every=4)", "ARTBP (c = 0.1, 50 steps), every 4"),
-        ("rolling_tbptt(10)", "Rolling TBPTT-10"),
-        ("snap", "SnAp-1"),
-        ("snap(order=2)", "SnAp-2"),
-        ("rflo", "RFLO"),
-        ("immediate", "Immediate"),
-        ("dni", "DNI-5"),
-        ("reservoir", "Reservoir (ρ = 0.9)"),
-        ("reservoir(None, 0.5)", "Reservoir, inputs × 0.5"),
-        ("snap(1, 2, 3, 4)", "SNAP-1-2-3-4"),
-        ("path/own.py:Mine(3)", "Mine(3)"),
-        ("what is this?", "what is this?"),
-    ],
-)
-def test_methods_are_called_as_in_the_paper(estimator, name):
-    assert labels.method(estimator) == name
-
-
-def test_learning_rates_are_written_as_powers():
-    assert [labels.rate(10**p) for p in (-2.5, -3)] == ["10⁻²·⁵", "10⁻³"]
-    assert labels.rate(0.002) == "0.002"
-
-
-# -- groups ----------------------------------------------------------------------------------------
-
-
-def test_a_setting_that_an_earlier_version_did_not_have(tmp_path):
-    copy_run(tmp_path / "old", [1, 2])
-    copy_run(tmp_path / "new", [1, 3], seed=1, regulariser="none", monitor=False)
-    copy_run(tmp_path / "other", [1, 3], regulariser="row_norm(1)")
-    groups = grouped(folder.find([tmp_path]), CopyTask)
-    assert {(g.label, tuple(g.seeds)) for g in groups} == {
-        ("KF-RTRL, unregularised", (0, 1)),
-        ("KF-RTRL, row_norm(1)", (0,)),
-    }
-
-
-def test_variance_runs_of_an_earlier_version_are_pooled_with_new_ones(tmp_path):
-    noise_run(tmp_path / "old")
-    noise_run(tmp_path / "new", lanes=32, train_steps=60_000, retime="none")
-    for experiment in ("time", "units"):
-        found = series(folder.find([tmp_path]), experiment)
-        assert [s.label for s in found] == ["KF-RTRL", "UORO-AVG (k = n)"]
-        assert {stat.n for s in found for stat in s.cosine} == {4}
-
-
-def test_seeds_are_one_group_and_labels_name_only_what_differs(tmp_path):
-    for seed in (2, 0, 1):  # how often a run is written down makes no difference
-        copy_run(tmp_path / f"a{seed}", [1], seed=seed, log_every=10 + seed)
-    copy_run(tmp_path / "b", [1], estimator="tbptt(25)")
-    copy_run(tmp_path / "c", [1], estimator="tbptt(5)", rate=1e-4)
-    groups = grouped(folder.find([tmp_path]), CopyTask)
-    assert [g.label for g in groups] == ["KF-RTRL", "TBPTT-5", "TBPTT-25"]
-    assert groups[0].seeds == [0, 1, 2]
-    copy_run(tmp_path / "d", [1], hidden=16)
-    groups = grouped(folder.find([tmp_path]), CopyTask)
-    assert [g.label for g in groups][:2] == ["KF-RTRL, n = 8", "KF-RTRL, n = 16"]
-    assert len({g.label for g in groups}) == 4
-
-
-def test_the_same_text_is_one_group_by_whatever_path_it_came(tmp_path):
-    text_run(tmp_path / "a", [2.0], data="here/book.txt", sha="11", seed=0)
-    text_run(tmp_path / "b", [2.0], data="there/book.txt", sha="11", seed=1)
-    text_run(tmp_path / "c", [2.0], data="here/book.txt", sha="22", seed=2)
-    picked = best_rates(grouped(folder.find([tmp_path]), TextTask))
-    assert [g.seeds for g in picked.shown] == [[0, 1], [2]]
-    assert [g.label for g in picked.shown] == ["KF-RTRL", "KF-RTRL (2)"]
-
-
-def test_mean_and_deviation_over_seeds(runs):
-    kf = best_rates(grouped(runs, CopyTask)).shown[0]
-    assert kf.label == "KF-RTRL"
-    T = kf.stat("T")
-    assert (T.mean, T.n) == (5, 3)
-    assert math.isclose(T.std, math.sqrt((4 + 1 + 9) / 2))
-    assert kf.stat("seconds").mean == 3
-    text = grouped(runs, TextTask)[0]
-    assert math.isclose(text.stat("valid").mean, (2.0 + 2.1) / 2)  # the best of each
-    assert math.isclose(text.stat("test").mean, 2.4)
-    assert Stat.of([math.nan, None]) is None and Stat.of([2]).std is None
-
-
-def test_the_best_rate_is_picked_by_the_rule(tmp_path):
-    # equal T in the mean: the earlier arrival counts
-    copy_run(tmp_path / "late", [1, 2, 4], rate=1e-3)
-    copy_run(tmp_path / "early", [1, 4, 4], rate=1e-4)
-    copy_run(tmp_path / "low", [3, 3, 3], rate=1e-2)
-    picked = best_rates(grouped(folder.find([tmp_path]), CopyTask))
-    assert [g.config["rate"] for g in picked.shown] == [1e-4]
-    assert [g.config["rate"] for g in picked.tried[0]] == [1e-2, 1e-3, 1e-4]
-    assert picked.shown[0].label == "KF-RTRL"  # one rate is left, so it need not be named
-    copy_run(tmp_path / "diverged", [9, 9, 9], rate=10**-2.5, state="diverged")
-    picked = best_rates(grouped(folder.find([tmp_path]), CopyTask))
-    assert [g.config["rate"] for g in picked.shown] == [1e-4]
-    text_run(tmp_path / "a", [2.0, 3.0], rate=1e-3)
-    text_run(tmp_path / "b", [2.5, 2.4], rate=1e-4)
-    assert best_rates(grouped(folder.find([tmp_path]), TextTask)).shown[0].config["rate"] == 1e-3
-
-
-def test_curves_over_steps_and_over_seconds(tmp_path):
-    copy_run(tmp_path / "a", [2, 3], seconds=1.0, seed=0)
-    copy_run(tmp_path / "b", [4, 5], seconds=3.0, seed=1)
-    (g,) = grouped(folder.find([tmp_path]), CopyTask)
-    c = curve(g, "T", "steps")
-    assert c.x.tolist() == [0, 100, 200] and c.mean.tolist() == [1, 3, 4]
-    np.testing.assert_allclose(c.std, [0, math.sqrt(2), math.sqrt(2)])
-    # after 1.5 s the first seed has T = 2 (of step 100), the second still T = 1: T is a staircase
-    c = curve(g, "T", "seconds")
-    assert c.mean[np.searchsorted(c.x, 1.5)] == 1.5
-    assert (c.x[-1], c.mean[-1]) == (6, 4)  # the first seed ended after 2 s, and keeps its T = 3
-    text_run(tmp_path / "t", [4.0, 2.0])
-    c = curve(grouped(folder.find([tmp_path]), TextTask)[0], "valid", "seconds")
-    assert math.isclose(np.interp(3.0, c.x, c.mean), 3.0)  # between two measurements
-
-
-def csv_file(path, *lines):
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
 def test_curves_of_others_stand_beside_ours(runs, tmp_path):
     T_ = csv_file(
         tmp_path / "a.csv",
@@ -295,35 +85,6 @@ def test_curves_of_others_stand_beside_ours(runs, tmp_path):
     assert text.count("for comparison: _o.") == 1
 
 
-def test_curves_of_others_end_where_ours_do():
-    c = Curve(np.array([0.0, 100, 200]), np.array([0.0, 1, 3]), np.zeros(3)).until(150)
-    assert c.x.tolist() == [0, 100, 150] and c.mean.tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "cannot be read"),
-        ("", "needs the columns label, run, step, and one of T, valid.*, got nothing"),
-        ("step,T\n1,2\n", "got step, T"),
-        ("label,run,step,T,valid\na,0,1,2,3\n", "one of T, valid"),
-        ("label,run,step,T\n", "has no measurement"),
-        ("label,run,step,T\na,0,1,2\n\na,0,two,3\n", "line 4: step and T must be numbers"),
-        ("label,run,step,T\na,0,1\n", "line 2: step and T must be numbers"),
-        ("label,run,step,T\na,0,nan,1\n", "line 2: step and T must be finite"),
-        ("label,run,step,valid\na,0,1,inf\n", "must be finite"),
-        ("label,run,step,T\n,0,1,2\n", "the label is empty"),
-        ("label,run,step,T\na,0,1,2\na,1,5,6\n", "no step in common"),
-        ("label,run,step,T\n" + "x" * 200_000 + ",0,1,2\n", "field larger than"),
-    ],
-)
-def test_curves_of_others_that_cannot_be_read(text, message, tmp_path):
-    if text is not None:
-        (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(UsageError, match=message):
-        beside.read([tmp_path / "a.csv"])
-
-
 def test_curves_of_others_are_never_left_out_in_silence(runs, tmp_path):
     T = str(csv_file(tmp_path / "a.csv", "label,run,step,T", "a,0,1,2", "a,0,9,3"))
     for args in (("--x", "seconds"), ("--over", "rate")):
@@ -332,17 +93,6 @@ def test_curves_of_others_are_never_left_out_in_silence(runs, tmp_path):
     text = text_run(tmp_path / "text", [2.0, 1.9])
     with pytest.raises(UsageError, match="there is no run of copy"):
         main(Report((text.path,), tmp_path / "r.html", (Path(T),)))
-
-
-def test_unfinished_runs_count_as_far_as_they_go(tmp_path):
-    copy_run(tmp_path / "a", [2, 3, 4], seed=0)
-    copy_run(tmp_path / "b", [4], seed=1, steps=300, state="diverged")
-    (g,) = grouped(folder.find([tmp_path]), CopyTask)
-    c = curve(g, "T")
-    assert c.x.tolist() == [0, 100, 200, 300] and c.mean.tolist() == [1, 3, 3, 4]
-    assert c.ended == ((100, 4, "diverged"),)
-    text_run(tmp_path / "t", [])
-    assert curve(grouped(folder.find([tmp_path]), TextTask)[0], "valid") is None
 
 
 def test_the_headline_is_what_says_most(tmp_path):
@@ -387,32 +137,6 @@ def test_bits_right_are_shown_on_the_whole_axis(runs):
     low, high = ax.get_ylim()
     assert low <= 0 and high >= 100
     assert ax.get_ylabel() == "bits right, %"
-
-
-def test_a_chunk_that_was_done_twice_counts_once(tmp_path):
-    run = copy_run(tmp_path / "a", [1, 2])
-    rows = [{"step": 100, "seconds": 5.0}, *run.timing]  # killed and resumed
-    disk.write(tmp_path / "a" / folder.TIMING, "".join(json.dumps(r) + "\n" for r in rows))
-    assert grouped([folder.read(tmp_path / "a")], CopyTask)[0].stat("seconds").mean == 2
-
-
-def test_bits_right_are_averaged_where_they_were_tried(runs):
-    kf = best_rates(grouped(runs, CopyTask)).shown[0]  # solved 2, 3 and 7
-    c = profile(kf, CopyTask.profile)
-    assert c.x.tolist() == list(range(1, 9))
-    np.testing.assert_allclose(c.mean, [100, 100, 250 / 3, 75, 100, 100, 100, 50])
-
-
-def test_draws_of_all_variance_runs_are_pooled(tmp_path):
-    noise_run(tmp_path / "a", seed=0)
-    noise_run(tmp_path / "b", seed=1, networks=3)
-    f = Findings.of(folder.find([tmp_path]))
-    assert [s.label for s in f.over_time] == ["KF-RTRL", "UORO-AVG (k = n)"]
-    s = f.over_units[1]
-    assert s.x.tolist() == [16, 32]
-    assert math.isclose(s.cosine[0].mean, 0.4) and s.cosine[0].n == 4
-    assert math.isclose(s.cosine[0].std, math.sqrt(4 * 0.1**2 / 3))
-    assert s.error[1].mean == 33
 
 
 def test_every_curve_has_a_look_of_its_own():
@@ -629,11 +353,6 @@ def test_many_curves_are_still_readable(tmp_path):
     assert int(shape[1]) > 0.75 * int(shape[0])  # the legend has its own place
 
 
-def test_long_names_are_cut():
-    assert short("folder/book.txt") == "book.txt"
-    assert len(short("x" * 200)) < 50
-
-
 # -- the commands ----------------------------------------------------------------------------------
 
 
@@ -699,6 +418,8 @@ def test_every_run_has_a_figure_of_its_own(runs, tmp_path):
 # -- in a real browser -----------------------------------------------------------------------------
 
 # the lowest contrast of all text on the page with the ground that it stands on
+
+
 CONTRASTS = """(() => {
   const parse = c => c.match(/[\\d.]+/g).map(Number);
   const lum = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.04045 ? v / 12.92
@@ -715,6 +436,8 @@ CONTRASTS = """(() => {
   }
   return worst;
 })()"""
+
+
 IMAGES = (
     "[...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().right, i.currentSrc])"
 )

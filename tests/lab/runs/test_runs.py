@@ -13,10 +13,10 @@ import pytest
 from safetensors import safe_open
 
 from kills import newest, same, torture
-from kronline import disk
+from kronline.checkpoint import read
 from kronline.errors import UsageError
 from kronline.lab.analysis.numbers import summary
-from kronline.lab.runs import checkpoint, config, folder, loop
+from kronline.lab.runs import config, folder, loop
 from kronline.lab.tasks.copy import BEYOND, Copy, CopyTask
 from kronline.lab.tasks.text import TextTask
 from running import LANES, STEPS, command, killed, process, status, step_of, words
@@ -67,7 +67,7 @@ def test_checkpoints_are_safetensors(unbroken):
         with safe_open(file, framework="numpy") as f:
             header = json.loads(f.metadata()["kronline"])
             names = set(f.keys())
-        assert header["format"] == "kronline-run-1"
+        assert (header["format"], header["at"]) == ("kronline-2", "training.learner")
         assert header["step"] == STEPS[kind]
         # parameters, optimiser, states, traces, keys, and the position in the data
         for part in ("params.cell", "opt", "s", "memory", "key", "clock"):
@@ -277,9 +277,7 @@ def test_stopped_at_any_moment(settings, book, tmp_path):
     assert exp.steps % span == 0
     if settings.schedule != "constant":
         updates = exp.steps // (settings.update_every or span)
-        _, arrays = disk.read_tree(
-            tmp_path / "a" / "checkpoints" / newest(tmp_path / "a"), checkpoint.FORMAT
-        )
+        _, arrays = read(tmp_path / "a" / "checkpoints" / newest(tmp_path / "a"))
         counts = {int(a) for name, a in arrays.items() if name.endswith("count")}
         assert updates in counts
 

@@ -15,6 +15,7 @@ from kronline.lab.runs import config as configs
 from kronline.lab.runs.folder import Run
 from kronline.lab.tasks import TASKS
 from kronline.lab.tasks.quantity import Quantity
+from kronline.spec import canonical
 
 # how a run is kept, not what is learnt
 HOW = frozenset({"seed", "preset", "log_every", "save_every", "keep", "tensorboard", "monitor"})
@@ -108,7 +109,10 @@ def defaults_of(kind: type[Any]) -> dict[str, Any]:
 
 def _key(run: Run, defaults: dict[str, Any], without: str = "") -> str:
     """What runs of one group share; a text counts by what it is, not by how it was given."""
-    shared = sorted((k, v) for k, v in settings(run, defaults).items() if k != without)
+    own = settings(run, defaults)
+    if "estimator" in own:  # `kf_rtrl` is `kf_rtrl()`
+        own["estimator"] = canonical(str(own["estimator"]), "estimator")
+    shared = sorted((k, v) for k, v in own.items() if k != without)
     return repr((shared, run.about.get("data", {}).get("sha256")))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from kronline.estimators import methods
 from kronline.lab.tasks import TASKS
 from kronline.lab.wording import short
+from kronline.spec import canonical
 
 _SUPERSCRIPT = str.maketrans("-−0123456789.", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹·")
 
@@ -35,6 +36,9 @@ def method(estimator: str) -> str:
     if place:
         return text
     name, first, named = call(estimator)
+    if name == "Online":  # by the method's name, if it has one
+        found = canonical(estimator, "estimator")
+        return found if found.startswith(name) else method(found)
     if not name.isidentifier() or name.startswith("_"):
         return estimator
     known = getattr(methods, name) if name in methods.__all__ else None

@@ -49,7 +49,7 @@ class Bench:
         if min(self.hidden, self.lanes) < 1:
             raise UsageError(f"needed hidden and lanes >= 1, got {self.hidden} and {self.lanes}")
         for name in self.estimators:
-            spec.parse(name, spec.ESTIMATORS, "estimator")
+            spec.given(name, "estimator")
         if self.save is not None and not self.save.parent.is_dir():
             raise UsageError(f"--save needs an existing folder, got {self.save.parent}")
 

@@ -125,7 +125,7 @@ def estimator(row: Row) -> Estimator:
     if row.method in known:
         return known[row.method]()
     try:
-        named: Estimator = spec.parse(row.method, spec.ESTIMATORS, "estimator")
+        named: Estimator = spec.given(row.method, "estimator")
         return named
     except UsageError as e:
         raise ValueError(

@@ -13,7 +13,12 @@ from kronline.lab.machine import cores
 
 @dataclass(frozen=True)
 class Info:
-    """Show versions, devices, and whether the native kernel is used, and why."""
+    """Show versions, devices, and whether the native kernel is used, and why.
+
+    Try:
+        kronline info
+        kronline info --json
+    """
 
     json: bool = False  # print one JSON object instead of lines
 

@@ -42,10 +42,10 @@ def verify(args: Verify) -> int:
     if args.cell is None and args.estimator is None:
         jobs = library(args.all)
     else:
-        cell = spec.parse(args.cell or "RHN(2, 2)", spec.CELLS, "cell")
-        estimator = spec.parse(args.estimator or "kf_rtrl", spec.ESTIMATORS, "estimator")
+        cell = spec.given(args.cell or "RHN(2, 2)", "cell")
+        estimator = spec.given(args.estimator or "kf_rtrl", "estimator")
         try:
-            jobs = jobs_for(cell, estimator, args.cell, symbols=args.symbols)
+            jobs = jobs_for(cell, estimator, symbols=args.symbols)
         except (TypeError, AttributeError) as e:
             raise UsageError(str(e)) from e
     with Tracker({"checks": len(jobs)}) as tracker:

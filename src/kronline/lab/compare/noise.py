@@ -71,7 +71,7 @@ def measured(
     One that takes the whole run as its segment is exact, and left out.
     """
     done = {(m["estimator"], m["network"]): m for m in folder.lines(path / FILE)}
-    made = {e: spec.parse(e, spec.ESTIMATORS, "estimator") for e in estimators}
+    made = {e: spec.given(e, "estimator") for e in estimators}
     made = {e: x for e, x in made.items() if x.span is not None}
     todo = [(e, run) for e in made for run in runs]  # programs differ in the estimator alone
     if not todo:

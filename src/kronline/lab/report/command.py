@@ -45,7 +45,7 @@ class Plot:
     Try:
         kronline plot runs/copy --out copy.pdf
         kronline plot runs/copy --x seconds --width 3.3 --out copy.png
-        kronline plot results/regularisers --over regulariser --out regularisers.png
+        kronline plot results/regularisers.runs --over regulariser --out regularisers.png
         kronline plot runs/copy --beside theirs.csv --out both.png
     """
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from kronline import disk
+from kronline import Learner, checkpoint, disk
 from kronline.errors import UsageError
 from kronline.estimators import Params
-from kronline.lab.runs.folder import CHECKPOINTS, CONFIG
+from kronline.lab.runs.folder import CONFIG
 from kronline.lab.tasks import Best, Training
 
-FORMAT = "kronline-run-1"
+LEARNER = "training.learner"  # where in what is saved the learner's state lies
 
 
 class Saved(NamedTuple):
@@ -36,19 +36,20 @@ class Point(NamedTuple):
     best_step: int = 0
 
 
-def write(run: Path, point: Point, keep: int) -> Path:
-    """One more checkpoint; all but the newest `keep` are deleted."""
-    folder = run / CHECKPOINTS
-    folder.mkdir(exist_ok=True)
-    path = folder / f"step-{point.step:012d}.safetensors"
-    header = {
-        "format": FORMAT,
-        "step": point.step,
-        "metrics": point.metrics,
-        "best_step": point.best_step,
-    }
-    disk.write_tree(path, point.saved, header)
-    for old in files(run)[keep:]:
+def write(run: Path, point: Point, learner: Learner, keep: int) -> Path:
+    """One more checkpoint, which `kronline.load` opens too; all but the newest `keep` are deleted.
+
+    Args:
+        run: the run's folder.
+        point: what is saved.
+        learner: whose state is in it.
+        keep: how many checkpoints there may be.
+    """
+    path = checkpoint.at_step(run, point.step)
+    path.parent.mkdir(exist_ok=True)
+    about = {"step": point.step, "metrics": point.metrics, "best_step": point.best_step}
+    checkpoint.write(path, point.saved, learner, at=LEARNER, **about)
+    for old in checkpoint.files(run)[keep:]:
         old.unlink(missing_ok=True)
     return path
 
@@ -65,11 +66,11 @@ def newest(run: Path, like: Saved) -> Point | None:
     Raises:
         UsageError: if a whole one does not fit: the configuration was changed, and it is not lost.
     """
-    for beside in (run / CHECKPOINTS).glob(".*"):
+    for beside in (run / checkpoint.FOLDER).glob(".*"):
         beside.unlink(missing_ok=True)  # a kill left it half-written
-    for path in files(run):
+    for path in checkpoint.files(run):
         try:
-            read_ = disk.read_tree(path, FORMAT)
+            read_ = checkpoint.read(path)
         except ValueError as e:
             aside = path.with_suffix(".damaged")
             path.rename(aside)
@@ -83,7 +84,7 @@ def newest(run: Path, like: Saved) -> Point | None:
 
 def read(path: Path, like: Saved) -> Point:
     """One checkpoint."""
-    return _point(path, like, *disk.read_tree(path, FORMAT))
+    return _point(path, like, *checkpoint.read(path))
 
 
 def _point(path: Path, like: Saved, header: dict[str, Any], arrays: disk.Arrays) -> Point:
@@ -97,7 +98,7 @@ def _point(path: Path, like: Saved, header: dict[str, Any], arrays: disk.Arrays)
 def latest_params(run: Path, like: Saved) -> tuple[Params, int]:
     """The parameters to use: those best in validation, or the newest; and the step they are of."""
     problem: Exception | None = None
-    for path in files(run):
+    for path in checkpoint.files(run):
         try:
             point = read(path, like)
         except ValueError as e:
@@ -115,11 +116,6 @@ def not_finite(saved: Saved) -> str | None:
         if jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating) and not np.isfinite(leaf).all():
             return name
     return None
-
-
-def files(run: Path) -> list[Path]:
-    """Checkpoints, the newest first."""
-    return sorted((run / CHECKPOINTS).glob("step-*.safetensors"), reverse=True)
 
 
 def step_of(file: Path) -> int:

@@ -24,6 +24,7 @@ from typing import Any, TextIO
 
 from kronline import disk
 from kronline._version import __version__
+from kronline.checkpoint import FOLDER
 from kronline.errors import UsageError
 from kronline.lab import machine
 from kronline.lab.runs import packed
@@ -36,7 +37,7 @@ except ImportError:  # not on Windows: no lock there
 
 CONFIG, ABOUT, STATUS, LOCK = "config.toml", "about.json", "status.json", "lock"
 LOOKS = 10  # at a lock that is taken: `in_use` holds it too, for a moment
-METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", "checkpoints"
+METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", FOLDER
 
 
 @dataclass(frozen=True)

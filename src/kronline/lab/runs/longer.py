@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kronline import disk
+from kronline.checkpoint import files
 from kronline.errors import UsageError
 from kronline.lab.runs import checkpoint, config, folder, loop
 from kronline.lab.runs.folder import Run
@@ -46,9 +47,9 @@ def settings(run: Run, asked: Any, steps: int) -> Any:
 def write(run: Run, asked: Task, exp: Experiment) -> None:
     """What lies there is a run of the new length, wherever this is cut short."""
     chunk = loop.chunk(asked, exp)
-    files = checkpoint.files(run.path)
-    early = [f for f in files if checkpoint.step_of(f) % chunk]
-    if files == early:
+    saved = files(run.path)
+    early = [f for f in saved if checkpoint.step_of(f) % chunk]
+    if saved == early:
         raise UsageError(
             f"{run.path} ends at step {run.status['step']}, within a chunk of {chunk}, and has no "
             "checkpoint before that, from which it could go on as if it had been longer: train "

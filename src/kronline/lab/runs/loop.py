@@ -228,7 +228,7 @@ class _Session:
         if name := checkpoint.not_finite(saved):
             return self._diverged(f"step {self.step:,}: {name} holds NaN or infinity")
         point = Point(saved, self.step, self.bytes, self.meter.best_step)
-        checkpoint.write(self.path, point, self.task.keep)
+        checkpoint.write(self.path, point, self.exp.learner, self.task.keep)
         self.saved = self.step
         self._status("running")
         return None

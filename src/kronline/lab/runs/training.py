@@ -52,9 +52,7 @@ def stretch(
     def one(training: Training, _: None) -> tuple[Training, Stretch]:
         task, seg = stream.batch(training.task, data, block)
         more = {"norms": True, "monitor": monitor}
-        state, out = learner.run(
-            training.learner, seg.x, seg.y, reset=seg.reset, weight=seg.weight, **more
-        )
+        state, out = learner.run(training.learner, seg, **more)
         loss = stream.measured(out.loss)
         assert out.norm is not None
         training = Training(state, stream.feedback(task, loss))

@@ -55,20 +55,20 @@ class Settings:
 
     def network(self, inputs: int) -> Any:
         """The cell that `cell` and `hidden` mean."""
-        return spec.parse(self.cell, spec.CELLS, "cell", self.hidden, inputs)
+        return spec.given(self.cell, "cell", self.hidden, inputs)
 
     def learner(self, cell: Any, readout: Readout, steps: int) -> Learner:
         """The network and how it learns, for a run of so many steps."""
-        estimator = spec.parse(self.estimator, spec.ESTIMATORS, "estimator")
+        estimator = spec.given(self.estimator, "estimator")
         updates = max(1, steps // (self.update_every or estimator.span or steps))
         rate: Any = {
             "constant": self.rate,
             "linear": optax.linear_schedule(self.rate, 0.0, updates),
             "cosine": optax.cosine_decay_schedule(self.rate, updates),
         }[self.schedule]
-        optimiser = spec.parse(self.optimiser, spec.OPTIMISERS, "optimiser", rate)
+        optimiser = spec.given(self.optimiser, "optimiser", rate)
         regularisers = tuple(
-            spec.parse(text, spec.REGULARISERS, "regulariser")
+            spec.given(text, "regulariser")
             for text in (spec.split(self.regulariser, "+") if self.regulariser else ())
         )
         if self.clip is not None:

@@ -159,7 +159,7 @@ def _sizes(s: Variance) -> list[int]:
 
 
 def _learner(cell: str, n: int, symbols: int) -> Learner:
-    made = spec.parse(cell, spec.CELLS, "cell", n, symbols)
+    made = spec.given(cell, "cell", n, symbols)
     try:
         return Learner(made, softmax(symbols), tbptt(1), STILL)
     except (TypeError, ValueError) as e:

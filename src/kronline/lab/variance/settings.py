@@ -108,7 +108,7 @@ def estimator(text: str, n: int) -> Estimator:
             tree.body.args = [put.visit(a) for a in tree.body.args]
             tree.body.keywords = [put.visit(k) for k in tree.body.keywords]
             call = ast.unparse(tree)
-    found = spec.parse(f"{place}{colon}{call}", spec.ESTIMATORS, "estimator")
+    found = spec.given(f"{place}{colon}{call}", "estimator")
     if not isinstance(found, Estimator):
         raise UsageError(f"estimator {text!r} is no estimator, but {found!r}")
     if found.span is None:

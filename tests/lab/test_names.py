@@ -44,12 +44,14 @@ METHODS = {
 
 def test_all_are_here():
     assert [text.partition("(")[0] for text in METHODS] == sorted(methods.__all__)
-    assert set(labels.KNOWN) == set(spec.ESTIMATORS) == set(methods.__all__)
+    assert (
+        set(labels.KNOWN) == set(methods.__all__) == set(spec.KINDS["estimator"].known) - {"Online"}
+    )
 
 
 @pytest.mark.parametrize("text", METHODS)
 def test_a_method_is_known_everywhere(text, tmp_path):
-    method = spec.parse(text, spec.ESTIMATORS, "estimator")
+    method = spec.given(text, "estimator")
     assert Bench(estimators=(text,)).estimators == (text,)
     assert work.estimator(work.Row(text, "fast", "RHN", 2, 2)) == method
     if method.span is None:
@@ -62,6 +64,11 @@ def test_a_method_is_known_everywhere(text, tmp_path):
     assert member.settings.estimator == text
     assert labels.method(text) == labels.method(member.settings.estimator) == METHODS[text]
     assert named(member.settings).startswith(f"copy-{text.partition('(')[0].split('_')[0]}")
+
+
+def test_a_method_by_its_parts_has_the_same_name():
+    assert labels.method("Online(KF, window=3)") == "KF-RTRL, window 3"
+    assert labels.method("Online(Average(UORO, 2))") == "Online(Average(UORO(), 2))"
 
 
 @pytest.mark.parametrize("text", METHODS)

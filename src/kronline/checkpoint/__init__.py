@@ -1,0 +1,6 @@
+"""A learner on disk, by itself or in a run's checkpoint: safetensors, specs in the header."""
+
+from kronline.checkpoint.file import FOLDER, at_step, files, read, write
+from kronline.checkpoint.load import load, save
+
+__all__ = ["FOLDER", "at_step", "files", "load", "read", "save", "write"]
