@@ -24,6 +24,7 @@ from kronline.lab.report.findings import Findings
 from kronline.lab.runs import folder, packed
 from kronline.lab.runs.folder import Run
 from kronline.lab.tasks import TASKS
+from kronline.lab.tasks.series import CLOSING, NAMES, SeriesTask
 from kronline.lab.tasks.text import PAPER_BITS
 from kronline.lab.variance import steady
 from kronline.lab.variance.series import Series
@@ -396,6 +397,21 @@ def lstm_ptb() -> str:
     return table(["", "rate", "valid", "test", "minutes"], rows)
 
 
+def series() -> str:
+    """NMSE of every method on every system, beside what was published."""
+    found = groups(SeriesTask.kind, "series")
+    rows = []
+    for method in dict.fromkeys(
+        g.method for g in sorted(found, key=lambda g: mean(g, CLOSING.key))
+    ):
+        of = {str(g.config["series"]): g for g in found if g.method == method}
+        ours = [of[system].text(CLOSING) for system in NAMES]
+        theirs = [SeriesTask.published_cells(method, {"series": system})[0] for system in NAMES]
+        rows.append([method, *ours, *theirs, len(of["henon"].runs)])
+    heads = [*NAMES.values(), *(f"{name}, published" for name in NAMES.values())]
+    return table(["NMSE", *heads, "seeds"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "variance-time": variance_time,
@@ -413,6 +429,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ptb-256": ptb_256,
     "lstm-copy": lstm_copy,
     "lstm-ptb": lstm_ptb,
+    "series": series,
 }
 
 if __name__ == "__main__":

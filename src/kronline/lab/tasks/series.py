@@ -362,7 +362,7 @@ class SeriesTask(Task):
                 "first weights of the readout",
                 "from N(0, 0.01²)",
                 "not stated apart from the cell's",
-                "forgotten within some steps",
+                "with N(0, 1/(3n)), as wide as the cell's, SnAp-1 ends lower and TBPTT-5 higher",
             ),
             Difference(
                 "initial condition of Lorenz",
