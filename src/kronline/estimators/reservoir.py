@@ -21,8 +21,8 @@ class Reservoir(Estimator):
     """The cell's gradient is zero and its weights stay as they were drawn; the readout learns.
 
     Args:
-        spectral_radius: the cell starts from `Spectral(spectral_radius, input_scale)`, whatever its
-            own initialisation; None: from its own.
+        spectral_radius: the cell starts from `Spectral(spectral_radius, input_scale)`, in place of
+            its own initialisation; None: from its own.
         input_scale: of the weights of inputs.
     """
 
