@@ -4,7 +4,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import jax
 import jaxlib
+
+from kronline import cache
 
 SOURCE = Path(__file__).with_name("ffi.cpp")
 TARGETS = ("kronline_merge_pair", "kronline_rmm", "kronline_merge_segment")
@@ -59,7 +60,7 @@ def _library() -> Library | KernelError:
 
 def _load() -> Library:
     compiler = _compiler()
-    path = _folder() / f"kernel-{_fingerprint(compiler)}.so"
+    path = cache.folder() / f"kernel-{_fingerprint(compiler)}.so"
     if not path.exists():
         _build(compiler, path)
     try:
@@ -87,11 +88,6 @@ def _compiler() -> list[str]:
     )
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "kronline"
-
-
 def sources() -> list[str]:
     """The texts of all that is compiled: `ffi.cpp` and every header."""
     return [file.read_text() for file in [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]]
@@ -105,19 +101,9 @@ def _fingerprint(compiler: list[str]) -> str:
         jaxlib.__version__,
         version,
         repr((compiler, FLAGS, MACHINE)),
-        _cpu(),
+        cache.cpu(),
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _cpu() -> str:
-    """What the CPU can do, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        kinds = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
-    except OSError:
-        kinds = {platform.processor()}
-    return platform.machine() + "".join(sorted(kinds))
 
 
 def _build(compiler: list[str], path: Path) -> None:

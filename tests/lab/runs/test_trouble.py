@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from test_cache import kronline as trained_with_cache
 
 from kills import newest, same
 from kronline import disk
@@ -424,6 +425,13 @@ def test_a_full_disk(small_disk, unbroken, book, capsys):
     assert command("resume", run) == 0
     assert "damaged" not in capsys.readouterr().err
     assert same(unbroken["copy"], run) == []
+
+
+def test_a_full_disk_for_compiled_programs(small_disk, tmp_path):
+    (small_disk.path / "kronline").mkdir()
+    small_disk.leave(2)
+    kept_by_nobody = {"KRONLINE_NATIVE": "0"}  # the kernel would have been, in the same folder
+    assert not trained_with_cache(small_disk.path, tmp_path / "run", **kept_by_nobody)
 
 
 def test_a_read_only_folder(unbroken, book, tmp_path, capsys, request):

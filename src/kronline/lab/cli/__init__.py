@@ -12,10 +12,12 @@ from typing import Annotated, Any
 import jax
 import tyro
 
+from kronline import cache
 from kronline.errors import UsageError
 from kronline.lab import about, bench, variance
 from kronline.lab.cli import compare, demo, info, listing, sweep, train, verify
 from kronline.lab.compare import compare_of
+from kronline.lab.machine import cores
 from kronline.lab.report import command as report
 from kronline.lab.runs import config, memory, publish, sample
 from kronline.lab.runs.grid import sweep_of
@@ -115,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else list(argv)
     warnings.showwarning = _warn
     try:
+        cache.keep_programs(cores())
         code = _run(parse(argv))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -134,4 +137,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _warn(message: Any, *_: Any, **__: Any) -> None:
-    print(f"kronline: warning: {message}", file=sys.stderr)
+    if not cache.trouble(str(message)):
+        print(f"kronline: warning: {message}", file=sys.stderr)

@@ -3,6 +3,7 @@
 import json
 import platform
 from dataclasses import dataclass
+from typing import Any, cast
 
 import jax
 
@@ -36,6 +37,7 @@ def info(args: Info) -> int:
         "path": "native kernel" if path.active else "pure JAX",
         "reason": path.reason,
         "kernel": str(kernel.path) if isinstance(kernel, native.Library) else None,
+        "programs": cast(Any, jax.config).jax_compilation_cache_dir,
     }
     if args.json:
         print(json.dumps(found))
