@@ -262,7 +262,7 @@ POINTS = 16  # random points at which Jacobians are evaluated
 
 @functools.lru_cache(maxsize=64)
 def pattern(cell: LinearCell) -> jac.Pattern:
-    """Where H (N, N) and each weight's M (N, r, n) may differ from zero, whatever the weights are.
+    """Where H (N, N) and each weight's M (N, r, n) may differ from zero, for any weights.
 
     They are evaluated at random points: an entry that is zero at all of these is always zero.
     """

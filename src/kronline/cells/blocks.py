@@ -19,7 +19,7 @@ class Blocks:
     these would have no fixed shapes, and rows would have to be gathered.
 
     Blocks get smaller than `size` where n is not a multiple of it, and where larger ones would miss
-    the density by more than a quarter. Two blocks of R is the least, whatever the density.
+    the density by more than a quarter. At least two blocks of R are read, for any density.
 
     Args:
         density: the share of the recurrent weights that exist; `exact(n)` gives the exact share.

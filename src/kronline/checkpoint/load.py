@@ -18,6 +18,14 @@ def save(path: str | Path, learner: Learner, state: State) -> None:
         path: a file; `.safetensors` is the usual ending.
         learner: whose settings go into the header, as specs: `RHN(64, 4)`.
         state: parameters, optimiser state, lanes, traces and key.
+
+    Example:
+        >>> import jax, optax, tempfile, kronline as kl
+        >>> learner = kl.Learner(kl.Tanh(2, 3), kl.softmax(3), kl.uoro(), optax.sgd(0.1))
+        >>> with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+        ...     kl.save(file.name, learner, learner.init(jax.random.key(0), lanes=2))
+        ...     kl.load(file.name, learner=learner)[1].s.shape
+        (2, 2)
     """
     checks.alive("this state", state.s, state.params)
     file.write(Path(path), state, learner, optimiser=fingerprint(learner, state))
@@ -47,7 +55,16 @@ def load(
 
     Raises:
         ValueError: if the file is damaged, does not fit the learner, or was saved with another
-            optimiser. By another version of JAX or optax that cannot be told: a warning.
+            optimiser. Where versions of JAX or optax differ, that is not known: a warning.
+
+    Example:
+        >>> import jax, optax, tempfile, kronline as kl
+        >>> learner = kl.Learner(kl.Tanh(2, 3), kl.softmax(3), kl.uoro(), optax.sgd(0.1))
+        >>> with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+        ...     kl.save(file.name, learner, learner.init(jax.random.key(0), lanes=2))
+        ...     learner, state = kl.load(file.name, optimiser=optax.sgd(0.1))
+        >>> learner.estimator.name, state.s.shape
+        ('uoro()', (2, 2))
     """
     path, header, arrays = _read(Path(path))
     if learner is None:

@@ -42,7 +42,7 @@ class DNI(Estimator):
 
     @property
     def name(self) -> str:
-        """As it is called."""
+        """`dni(k)`."""
         return called("dni", self.k)
 
     @property

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def bptt() -> Online:
-    """Back-propagation through time over whatever `run` is given: exact, not online.
+    """Back-propagation through time over a whole run: exact, not online.
 
     Memory grows with the number of steps. Nothing is carried over from one `run` to the next but
     the state. For any cell.

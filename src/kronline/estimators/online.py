@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from kronline.cells.base import Cell
 from kronline.errors import whole_number
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment, no_gradient
-from kronline.estimators.own_loss import Merged, NewestExact, OwnLoss
+from kronline.estimators.own_loss import NewestExact, OwnLoss, ReadAfterMerge
 from kronline.estimators.window import exact_segment
 from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
@@ -98,7 +98,7 @@ class Online(Estimator):
     def with_own_loss(self) -> OwnLoss:
         """A trace without a window, or with a window of 1."""
         if self.window is None:
-            return Merged(self.trace)
+            return ReadAfterMerge(self.trace)
         return NewestExact(self.trace) if self.window == 1 else super().with_own_loss()
 
     @property

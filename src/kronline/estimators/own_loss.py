@@ -55,7 +55,7 @@ class OwnLoss(ABC):
 
 
 @dataclass(frozen=True)
-class Merged(OwnLoss):
+class ReadAfterMerge(OwnLoss):
     """A trace without a window: the newest step is merged, and the gradient is read from that."""
 
     trace: Trace[Memory]

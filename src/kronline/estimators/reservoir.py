@@ -21,8 +21,8 @@ class Reservoir(Estimator):
     """The cell's gradient is zero and its weights stay as they were drawn; the readout learns.
 
     Args:
-        spectral_radius: the cell starts from `Spectral(spectral_radius, input_scale)`, whatever its
-            own initialisation; None: from its own.
+        spectral_radius: the cell starts from `Spectral(spectral_radius, input_scale)`, in place of
+            its own initialisation; None: from its own.
         input_scale: of the weights of inputs.
     """
 
@@ -39,7 +39,7 @@ class Reservoir(Estimator):
 
     @property
     def name(self) -> str:
-        """As it is called."""
+        """`reservoir(radius)`."""
         radius = None if self.spectral_radius is None else float(self.spectral_radius)
         scale = None if self.input_scale == 1 else float(self.input_scale)
         return called("reservoir", radius, input_scale=scale)

@@ -27,7 +27,7 @@ from kronline.traces.base import since_reset
 SYMBOLS, VECTORS = 1, 2  # kinds of inputs; 0: no input yet
 
 
-class Steps(NamedTuple):
+class PastSteps(NamedTuple):
     """Some steps of one lane, the oldest first."""
 
     s: Float[Array, "k N"]  # the state before the step, after a reset
@@ -144,15 +144,15 @@ class Rolling(Estimator):
         link = jnp.where(seg.reset, jnp.zeros_like(link), link)
         link = link.at[0].multiply((memory.kind == kind).astype(link.dtype))
 
-        old = Steps(memory.s, getattr(memory, inputs), memory.link)
-        new = Steps(before, seg.x, link)
+        old = PastSteps(memory.s, getattr(memory, inputs), memory.link)
+        new = PastSteps(before, seg.x, link)
         known = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         g_cell = self.back(model, params, known, deltas)
         past = self._kept(memory, known, seg.reset, kind, inputs)
         return end, past, Params(g_cell, gr.side_by_side(g_readout), ()), seen
 
     def _kept(
-        self, memory: Past, known: Steps, reset: Bool[Array, " k"], kind: Array, inputs: str
+        self, memory: Past, known: PastSteps, reset: Bool[Array, " k"], kind: Array, inputs: str
     ) -> Past:
         """The last h − 1 steps; nothing of what lies before a reset."""
         old = known.link.size - reset.size
@@ -175,7 +175,7 @@ class Rolling(Estimator):
         return RollingOwnLoss(self)
 
     def back(
-        self, model: Model, params: Params, known: Steps, deltas: Float[Array, "k N"]
+        self, model: Model, params: Params, known: PastSteps, deltas: Float[Array, "k N"]
     ) -> Grads:
         """`Σ_t δ_t F_t` with `δ_{t−1} = dL_{t−1}/ds + link_t δ_t H_t`."""
         cell, old = model.cell, self.horizon - 1
@@ -222,7 +222,7 @@ class Rolling(Estimator):
 class Recent(NamedTuple):
     """One lane's last h steps, for a loss of one's own."""
 
-    steps: Steps
+    steps: PastSteps
     begun: Bool[Array, ""]  # whether there was a step
 
 
@@ -240,7 +240,7 @@ class RollingOwnLoss(OwnLoss):
     def init(self, model: Model, params: Params, x: Any) -> Recent:
         """No step yet."""
         h, dtype = self.rolling.horizon, jax.tree.leaves(params.cell)[0].dtype
-        steps = Steps(
+        steps = PastSteps(
             s=jnp.zeros((h, model.cell.size), dtype),
             x=jnp.zeros((h, *jnp.shape(x)), jnp.asarray(x).dtype),
             link=jnp.zeros(h, dtype),
@@ -263,7 +263,7 @@ class RollingOwnLoss(OwnLoss):
     ) -> tuple[Vector, Recent]:
         """The step, kept in place of the oldest one."""
         s = jnp.where(reset, jnp.zeros_like(s), s)
-        now = Steps(s, x, (memory.begun & ~reset).astype(s.dtype))
+        now = PastSteps(s, x, (memory.begun & ~reset).astype(s.dtype))
         kept = jax.tree.map(
             # nothing is kept of what lies before a reset
             lambda old, new: jnp.concatenate([jnp.where(reset, 0, old[1:]), new[None]]),

@@ -37,7 +37,7 @@ struct MergePair {
   // u and A trade a power of two, so that they stay of a size.
   void prepare(const Shape& s) {
     norm_u = norm(u, m);
-    alive = norm_u != 0;  // a NaN is not to be forgotten
+    alive = norm_u != 0;  // true for NaN, which must stay visible
     sigma = std::exp2(std::nearbyint(std::log2(safe_sqrt_ratio(norm_u, *norm_A))));
     norm_u /= sigma;
     norm_h = norm(h, m);

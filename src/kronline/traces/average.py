@@ -32,7 +32,7 @@ class Average(Trace[Memory]):
     Example:
         >>> import kronline as kl
         >>> kl.Online(kl.Average(kl.OK(2), copies=3)).name
-        'Online(Average(trace=OK(pairs=2), copies=3), window=None)'
+        'Online(Average(OK(pairs=2), 3))'
 
     Reference: the baseline of Benzing et al., Optimal Kronecker-Sum Approximation of Real Time
     Recurrent Learning, ICML 2019 (KF-RTRL-AVG); for UORO that of Mujika et al., 2018.
@@ -47,7 +47,7 @@ class Average(Trace[Memory]):
             raise TypeError(f"Average needs a trace such as UORO(), got {self.trace!r}")
 
     def spec(self, window: int | Literal["all"] | None) -> str:
-        """KF-RTRL-AVG by its name, others by their parts."""
+        """`kf_rtrl(copies=r)`; others by their parts."""
         if isinstance(self.trace, KF) and self.copies > 1:
             return called("kf_rtrl", window=window, copies=self.copies)
         return super().spec(window)

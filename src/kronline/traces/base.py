@@ -174,8 +174,8 @@ class Stepwise(Trace[M]):
         ...
         ...     def pull(self, memory, delta):
         ...         return jax.tree.map(lambda G: jnp.tensordot(delta, G, 1), memory)
-        >>> kl.Online(Newest()).name
-        'Online(Newest(), window=None)'
+        >>> kl.Online(Newest(), window=1).span  # steps per segment
+        1
     """
 
     def step_draws(self, structure: Structure) -> Draws:

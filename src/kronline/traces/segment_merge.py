@@ -28,7 +28,7 @@ class Pairs(NamedTuple):
     A: Array  # (N, p, r, n)
 
 
-class Merged(NamedTuple):
+class MergeInfo(NamedTuple):
     """Variance and size of a merge, estimated from the rows that were compared."""
 
     # at most the largest number that the precision has
@@ -59,7 +59,7 @@ def merge_segment(
     *,
     rows: int,
     start: bool,
-) -> tuple[Pairs, Merged, Float[Array, "p r n"]]:
+) -> tuple[Pairs, MergeInfo, Float[Array, "p r n"]]:
     """The pairs after k steps; what is known of the merge; and `δ·A`, at the start or the end.
 
     Args:
@@ -71,14 +71,14 @@ def merge_segment(
         rows: how many rows of the right factors are compared.
         start: δ·A of the old A, not of the new one.
     """
-    # what a reset has cut off is left out, whatever it holds
+    # what a reset has cut off is left out, even where it is not finite
     old = jnp.broadcast_to(~jnp.any(resets), (len(pairs.U),))
     U = jnp.concatenate([jac.feats, pairs.U])
     U = jnp.where(jnp.concatenate([since_reset(resets), old])[:, None], U, 0)
     plain = lane_by_lane(partial(_merge, rows=rows, start=start))
     args = (pairs.A, U, jac.M, H, resets, signs, delta)
     A, (U, merged, dA) = H.merge_segment(plain, *args, rows=rows, start=start)
-    return Pairs(U, A), Merged(*merged), dA
+    return Pairs(U, A), MergeInfo(*merged), dA
 
 
 def _merge(
@@ -92,7 +92,7 @@ def _merge(
     *,
     rows: int,
     start: bool,
-) -> tuple[Array, tuple[Array, Merged, Array]]:
+) -> tuple[Array, tuple[Array, MergeInfo, Array]]:
     """`merge_segment` in pure JAX."""
     N, p = A.shape[:2]
     B = terms(A, M, H, resets)
@@ -104,7 +104,7 @@ def _merge(
     before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
     after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
     left, right = scale.left[:, None] * left, scale.right[:, None] * right
-    merged = Merged(*(scale.undone(a) for a in (variance, before, after)))
+    merged = MergeInfo(*(scale.undone(a) for a in (variance, before, after)))
     mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
     dA = pulled(delta, A if start else mixed)
     return mixed, (left.T @ U, merged, dA)

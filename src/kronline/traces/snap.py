@@ -41,7 +41,7 @@ class SnAp(Stepwise[dict[str, Some]]):
     """`G ← mask ∘ (H G + F)`: biased, without states that a weight does not reach within n steps.
 
     The mask is structural: an entry of G stays if the weight can move that entry of the state
-    within n steps of the cell, whatever the values are just now. The others are not stored.
+    within n steps of the cell, for any values. The others are not stored.
 
     - Unit-wise cells, n = 1: the slots of the weight's own unit, one number per weight and slot,
       `e_j ← H_jj e_j + D_j ĥ`: O(q |θ|) memory and time; G is never formed. An LSTM keeps dc/dw and

@@ -56,7 +56,7 @@ def can(lin: Lin) -> bool:
     return all(g.mask is None for g in lin.groups.values())
 
 
-class Term(NamedTuple):
+class Terms(NamedTuple):
     """The new terms of a block, `ĥ_b ⊗ ν_b M_b`, of one weight and copy."""
 
     feats: Float[Array, "k m"]
@@ -77,17 +77,17 @@ def push(
     """All copies of one lane over k steps: the new s̃ and θ̃."""
     kept = since_reset(steps.resets)
 
-    def at(t: Any) -> dict[str, Term]:
+    def at(t: Any) -> dict[str, Terms]:
         lin = steps.at(t)
         assert isinstance(lin, Kronecker)
         new = {
-            name: Term(g.feats, jax.vmap(lambda nu, M=g.M: M.vm(nu).reshape(-1))(noise[t]))
+            name: Terms(g.feats, jax.vmap(lambda nu, M=g.M: M.vm(nu).reshape(-1))(noise[t]))
             for name, g in lin.groups.items()
         }
         # steps before a later reset are left out, even where they are not finite
         return jax.tree.map(lambda a: jnp.where(kept[t], a, jnp.zeros_like(a)), new)
 
-    each: Any = dict.fromkeys(theta, Term(0, 1))  # type: ignore[arg-type]
+    each: Any = dict.fromkeys(theta, Terms(0, 1))  # type: ignore[arg-type]
     terms = jax.vmap(at, out_axes=each)(jnp.arange(steps.length))  # dM: (copies, k, r·n)
     s, alpha = _coefficients(s, _products(theta, terms), steps, noise)
     return s, _written(theta, terms, alpha)
@@ -151,13 +151,13 @@ def size(theta: Any) -> int:
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(theta))
 
 
-def _by_copy(terms: dict[str, Term]) -> dict[str, Any]:
+def _by_copy(terms: dict[str, Terms]) -> dict[str, Any]:
     """Axes for vmap: ĥ is the same for all copies."""
-    return dict.fromkeys(terms, Term(None, 0))  # type: ignore[arg-type]
+    return dict.fromkeys(terms, Terms(None, 0))  # type: ignore[arg-type]
 
 
-def _products(theta: Any, terms: dict[str, Term]) -> Products:
-    def copy(own: tuple[()], theta: Any, terms: dict[str, Term]) -> tuple[Any, Products]:
+def _products(theta: Any, terms: dict[str, Terms]) -> Products:
+    def copy(own: tuple[()], theta: Any, terms: dict[str, Terms]) -> tuple[Any, Products]:
         norm2: Any = 0
         cross: Any = 0
         gram: Any = 0
@@ -171,9 +171,9 @@ def _products(theta: Any, terms: dict[str, Term]) -> Products:
     return _pass(copy, theta, (0, 0, _by_copy(terms)))((), theta, terms)[1]
 
 
-def _written(theta: Any, terms: dict[str, Term], alpha: Float[Array, "copies k1"]) -> Any:
-    def copy(theta: Any, terms: dict[str, Term], alpha: Float[Array, " k1"]) -> tuple[Any, Any]:
-        def new(old: Array, term: Term) -> Array:
+def _written(theta: Any, terms: dict[str, Terms], alpha: Float[Array, "copies k1"]) -> Any:
+    def copy(theta: Any, terms: dict[str, Terms], alpha: Float[Array, " k1"]) -> tuple[Any, Any]:
+        def new(old: Array, term: Terms) -> Array:
             feats, dM = term
             add = feats.T @ (alpha[1:, None] * dM)
             return _unless_zero(alpha[0], old) + add.reshape(old.shape)

@@ -79,10 +79,9 @@ def verify(
     compared with its definition, and must be biased.
 
     Args:
-        cell: small (two or three units), so that every noise pattern can be tried.
-        estimator: any estimator; with a trace (`Online`) the trace itself is looked into, too. For
-            one that says itself what it ignores: that it is what it is defined to be, and biased.
-        name: what to call the cell in the report; by default as it is written, `RHN(2, 3)`.
+        cell: small (two or three units), so that all noise patterns can be enumerated.
+        estimator: any estimator.
+        name: what the cell is called in the report; by default as it is written, `RHN(2, 3)`.
         symbols: whether the cell is fed symbols (integers), for one that does not take vectors.
 
     Returns:
@@ -180,7 +179,7 @@ def library(everything: bool = False) -> list[Job]:
     for cell in TINY.values():
         jobs += [_lanes(cell, estimator) for estimator in (kf_rtrl(), uoro())]
     jobs += jobs_for(cells.Tanh(2, 1), uoro(copies=2))
-    if native.status().active:  # then the rest is its proof; pure JAX is shown to hold besides
+    if native.status().active:  # all above is then a proof of the kernel; here of pure JAX
         for name in ("RHN", "LSTM") if everything else ("RHN",):
             pure = f"{show(CELLS[name])}, pure JAX"
             jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), pure, lanes=False))
