@@ -57,7 +57,7 @@ def test_runs_of_several_folders(place, capsys):
         assert command("list", *folders, "--json") == 0
         assert [r["run"] for r in json.loads(capsys.readouterr().out)["runs"]] == runs
     assert command("list", "copy", "nowhere") == 2
-    assert "nowhere is not a folder" in capsys.readouterr().err
+    assert "nowhere does not exist" in capsys.readouterr().err
     assert command("list") == 0
     assert "no runs in runs" in capsys.readouterr().out
 

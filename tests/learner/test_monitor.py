@@ -16,7 +16,7 @@ from kronline.lab.runs import folder
 from kronline.lab.runs.grid import members, sweep_of
 from kronline.lab.tasks.copy import CopyTask
 from kronline.linearised import gradients as gr
-from kronline.traces import uoro
+from kronline.traces import one_step, uoro
 from running import command, killed, words
 
 CopySweep = sweep_of(CopyTask)
@@ -117,7 +117,7 @@ def test_the_share_is_that_over_all_signs(cell, trace):
         assert estimator.closed_form
         params = kl.Params(cell.init(jax.random.key(0), jnp.float64), ())
         memory, s = trace.init(cell.structure(params.cell)), jnp.zeros(cell.size)
-        draws = trace.step_draws(cell.structure(params.cell))
+        draws = trace.draws(cell.structure(params.cell), 1)
         leaves, tree = jax.tree.flatten(draws, is_leaf=lambda d: isinstance(d, kl.Draw))
         size = sum(int(np.prod(d.shape)) for d in leaves)
 
@@ -128,15 +128,19 @@ def test_the_share_is_that_over_all_signs(cell, trace):
                 tree, [p.reshape(d.shape) for p, d in zip(parts, leaves, strict=True)]
             )
 
+        def pushed(memory, lin, noise):
+            nowhere, never = jnp.zeros(cell.size), jnp.zeros((), bool)
+            return trace.segment(memory, one_step(lin, never), noise, nowhere, "end")[1]
+
         rng = np.random.default_rng(0)
         for x in rng.normal(size=(3, 2)):
             lin = cell.linearise(params.cell, s, x)
-            memory, s = trace.step(memory, lin, noise(rng.choice([-1.0, 1.0], size))), lin.state
+            memory, s = pushed(memory, lin, noise(rng.choice([-1.0, 1.0], size))), lin.state
         x, reset = jnp.asarray([0.3, -1.0]), jnp.zeros((), bool)
         lin = cell.linearise(params.cell, s, x)
 
         def next_G(signs):
-            new = trace.step(memory, lin, noise(signs))
+            new = pushed(memory, lin, noise(signs))
             rows = jax.vmap(lambda e: gr.written_out(trace.pull(new, e)))(jnp.eye(cell.size))
             return jnp.concatenate([r.reshape(-1) for r in jax.tree.leaves(rows)])
 
@@ -240,7 +244,7 @@ def test_one_lane_and_no_formula(tmp_path):
     [
         ("row_nrm(1)", "did you mean 'row_norm'?"),
         ("row_norm(0)", "limit must be a positive number, got 0"),
-        ("row_norm", "missing 1 required positional argument: 'limit'"),
+        ("row_norm", "missing a required argument: 'limit'"),
         ("row_norm(1) +", "regulariser must be NAME"),
     ],
 )

@@ -150,12 +150,11 @@ def test_what_is_reached_within_a_step():
     close(gates[:, 1], own)
     stack = kl.Stack((kl.RHN(3, 2), kl.Tanh(2, 3)))
     close(reached(stack.structure(), 1)["layer0.W"][:3, 0], own)
-    assert reached(stack.structure(), 1)["layer0.W"][
-        3:
-    ].all()  # the layer above, within the same step
+    above = reached(stack.structure(), 1)["layer0.W"][3:]
+    assert above.all()  # the layer above, within the same step
     assert not reached(stack.structure(), 9)["layer1.W"][:3].any()  # the layer below, never
-    assert kl.SnAp(2).ignores(stack) == ""  # so that nothing is left out
-    assert kl.SnAp(1).ignores(stack)
+    assert kl.SnAp(2).ignores(stack.structure()) == ""  # so that nothing is left out
+    assert kl.SnAp(1).ignores(stack.structure())
 
 
 # -- RFLO, immediate -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import kronline as kl
-from kronline.traces import KF, OK, merge
+from kronline.traces import KF, OK, mixing
 from kronline.verifier import enumeration
 from kronline.verifier.problem import Problem
 
@@ -31,7 +31,7 @@ def products(K, seed=0, dead=()):
 def all_mixes(U, B, r):
     """`Σ_i u'_i ⊗ b'_i` for every pattern of signs, and the variance that is claimed."""
     signs = jnp.array(list(itertools.product([-1.0, 1.0], repeat=len(U) - 1)))
-    mixed = jax.jit(jax.vmap(lambda s: merge.mix(U @ U.T, B @ B.T, s, r)))(signs)
+    mixed = jax.jit(jax.vmap(lambda s: mixing.mix(U @ U.T, B @ B.T, s, r)))(signs)
     left, right = np.einsum("ski,km->sim", mixed.left, U), np.einsum("ski,kb->sib", mixed.right, B)
     return np.einsum("sim,sib->smb", left, right), float(mixed.variance[0])
 
@@ -68,7 +68,7 @@ def test_dead_terms_do_no_harm():
 
 def test_the_rows_of_z_have_the_norms_that_were_asked_for():
     p = jnp.array([1.0, 1.0, 0.9, 0.5, 0.35, 0.2, 0.05])
-    Z = merge.rows(p, 4) * jnp.sqrt(p)[:, None]
+    Z = mixing.rows(p, 4) * jnp.sqrt(p)[:, None]
     np.testing.assert_allclose(Z.T @ Z, np.eye(4), atol=1e-12)
 
 

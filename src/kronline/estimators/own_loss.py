@@ -138,7 +138,8 @@ class NewestExact(OwnLoss):
         """The step, and the trace pushed over it; the trace before is kept, too."""
         s = jnp.where(reset, jnp.zeros_like(s), s)
         lin = model.cell.linearise(params.cell, s, x)
-        nowhere, past = jnp.zeros_like(s), self.trace.reset(memory.trace, reset)
+        nowhere, empty = jnp.zeros_like(s), self.trace.init(model.cell.structure(params.cell))
+        past = jax.tree.map(lambda new, old: jnp.where(reset, new, old), empty, memory.trace)
         _, trace = self.trace.segment(past, one_step(lin, reset), noise, nowhere, "end")
         return lin.state, Newest(s, x, past, trace)
 

@@ -32,8 +32,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if words == ["--version"]:
             _say(f"kronline {__version__}")
+            sys.exit(0)
         elif words in (["--help"], ["-h"], []):
             _say(text())
+            sys.exit(0)
         elif missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
             print(
                 f"kronline: the command needs {', '.join(missing)}: pip install 'kronline[lab]'",

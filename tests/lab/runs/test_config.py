@@ -244,7 +244,7 @@ def test_a_preset_says_how_long_it_takes_unless_its_sizes_are_changed():
     for kind, cls in TASKS.items():
         for preset in config.presets(kind):
             told = config.told(config.start(cls, kind, ["--preset", preset]), kind)
-            assert re.search("minutes|hours|day", told)
+            assert re.search("seconds|minutes|hours|day", told)
     paper = config.start(CopyTask, "copy", ["--preset", "paper"])
     assert config.told(dataclasses.replace(paper, seed=3, rate=0.1), "copy")
     assert config.told(dataclasses.replace(paper, hidden=8), "copy") is None

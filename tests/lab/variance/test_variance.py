@@ -297,7 +297,7 @@ def test_a_trained_network(tmp_path, capsys):
     [
         ({"estimators": ("bptt",)}, "whole run"),
         ({"estimators": ("kf_rtl",)}, "did you mean 'kf_rtrl'"),
-        ({"estimators": ("uoro(copies=m)",)}, "NAME"),
+        ({"estimators": ("uoro(copies=m)",)}, "got 'm'"),
         ({"estimators": ()}, "estimators needs one or more"),
         ({"estimators": ("uoro", "uoro")}, "each once"),
         ({"estimators": ("tbptt(50)",)}, "characters must be at least 50"),

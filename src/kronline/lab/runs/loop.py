@@ -203,7 +203,9 @@ class _Session:
             time.sleep(POLL if time.perf_counter() - begin > 0.2 else 0.001)
         seconds = time.perf_counter() - begin
         loss, norm = np.asarray(seen.loss), np.asarray(seen.norm)
-        problem = _problem(loss, norm, self.step) or self._absurd(loss)
+        problem = _problem(loss, norm, self.step) or _absurd(
+            loss, self.task.guessing(self.exp), self.step, self.task.loss_axis
+        )
         if problem:
             return self._diverged(problem)
         self.training, self.step = now, self.step + n
@@ -233,17 +235,6 @@ class _Session:
         self._status("running")
         return None
 
-    def _absurd(self, loss: np.ndarray) -> str | None:
-        """A finite loss that no network that learns comes near."""
-        mean, guess = float(loss.mean()), self.task.guessing(self.exp)
-        if guess is None or mean <= ABSURD * guess:
-            return None
-        first, last = self.step + 1, self.step + len(loss)
-        return (
-            f"steps {first:,} to {last:,}: the mean loss is {mean:.3g} {self.task.loss_axis}, more "
-            f"than {ABSURD} times that of guessing ({guess:.1f})"
-        )
-
     def _diverged(self, problem: str) -> End:
         message = (
             f"{problem}. The last good checkpoint is of step {self.saved:,}. Try a lower --rate, "
@@ -270,6 +261,19 @@ def _problem(loss: np.ndarray, norm: np.ndarray, before: int) -> str | None:
             f"step {before + first_norm:,}: the gradient's norm is {norm[first_norm // each - 1]}"
         )
     return None
+
+
+def _absurd(
+    loss: np.ndarray, guess: float | None, before: int, unit: str = "bits/char"
+) -> str | None:
+    """A mean loss that is finite, and that no network that learns comes near."""
+    mean = float(loss.mean())
+    if guess is None or mean <= ABSURD * guess:
+        return None
+    return (
+        f"steps {before + 1:,} to {before + len(loss):,}: the mean loss is {mean:,.0f} {unit}, more "
+        f"than {ABSURD} times that of guessing ({guess:.1f})"
+    )
 
 
 def noise_of(seen: training.Stretch) -> dict[str, float]:
