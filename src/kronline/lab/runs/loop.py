@@ -271,8 +271,8 @@ def _absurd(
     if guess is None or mean <= ABSURD * guess:
         return None
     return (
-        f"steps {before + 1:,} to {before + len(loss):,}: the mean loss is {mean:,.0f} {unit}, more "
-        f"than {ABSURD} times that of guessing ({guess:.1f})"
+        f"steps {before + 1:,} to {before + len(loss):,}: the mean loss is {mean:,.0f} {unit}, "
+        f"more than {ABSURD} times that of guessing ({guess:.1f})"
     )
 
 
