@@ -10,6 +10,7 @@ import pytest
 
 import kronline as kl
 from kronline.traces import KF, OK, mixing
+from kronline.traces.segment_merge import Pairs
 from kronline.verifier import enumeration
 from kronline.verifier.problem import Problem
 
@@ -78,14 +79,11 @@ def test_one_optimal_pair_is_never_noisier_than_kf_rtrl(cell):
     params = problem.params.cell
     key = jax.random.key(0)
     kf, ok = KF(), OK(1)
-    memory = kf.init(cell.size, params)
+    memory = kf.init(cell.structure(params))
     s = jnp.zeros(cell.size)
     for t in range(4):
         lin = cell.linearise(params, s, problem.data["x"][t, 0])
-        same = {
-            name: type(next(iter(ok.init(cell.size, params).values())))(p.u[None], p.A[:, None])
-            for name, p in memory.items()
-        }
+        same = {name: Pairs(p.u[None], p.A[:, None]) for name, p in memory.items()}
         assert ok.variance(same, lin) <= kf.variance(memory, lin) * (1 + 1e-9) + 1e-30
         signs = {n: jax.random.rademacher(jax.random.fold_in(key, t), (), s.dtype) for n in params}
         memory, s = kf.step(memory, lin, signs), lin.state
