@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import UnitCell
+from kronline.cells.unit import UnitCell
 from kronline.cells.init import Init, Spectral
 
 

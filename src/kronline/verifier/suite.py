@@ -8,7 +8,8 @@ from itertools import product
 import jax
 
 from kronline import cells, native
-from kronline.cells.base import Cell, LinearCell, UnitCell
+from kronline.cells.base import Cell, LinearCell
+from kronline.cells.unit import UnitCell
 from kronline.estimators.base import Estimator
 from kronline.estimators.methods import (
     artbp,

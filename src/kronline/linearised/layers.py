@@ -1,0 +1,70 @@
+"""Layers of units of which none reads another unit's state: where exact RTRL is cheap.
+
+In such a layer H is block-diagonal, q × q per unit, and a weight of the layer moves its own unit
+only. So one number per weight and slot holds the layer's rows of G exactly. In a stack of layers, H
+is block lower triangular, and only the rows of the layers above a weight are missing.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def some(a: Array, which: tuple[int, ...], axis: int) -> Array:
+    """Some places along an axis; the array itself, if these are all."""
+    if which == tuple(range(a.shape[axis])):
+        return a
+    return jnp.take(a, np.array(which, int), axis=axis)
+
+
+class LayerWeight(NamedTuple):
+    """One weight of a layer."""
+
+    name: str
+    gates: tuple[int, ...]  # those that can move a slot that is kept
+    of: int  # r, all of them
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer, as traces are told of it: sizes, and what of its state and weights counts.
+
+    Args:
+        at: where its state begins; slots (q, n), one after another.
+        slots: q.
+        units: n.
+        kept: the slots that the next step reads; no later loss depends on the others.
+        weights: its own weights.
+    """
+
+    at: int
+    slots: int
+    units: int
+    kept: tuple[int, ...]
+    weights: tuple[LayerWeight, ...]
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where, in the state, the slots are that are kept: (c, n)."""
+        return self.at + np.arange(self.slots * self.units).reshape(-1, self.units)[[*self.kept]]
+
+    def state(self, v: Float[Array, "... N"]) -> Float[Array, "... c n"]:
+        """Of vectors of the state's size, this layer's slots that are kept."""
+        mine = v[..., self.at : self.at + self.slots * self.units]
+        mine = mine.reshape(*v.shape[:-1], self.slots, self.units)
+        return some(mine, self.kept, -2)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("E", "D", "feats"), meta_fields=())
+@dataclass(frozen=True)
+class LayerJac:
+    """One step of one layer to first order: `e ← E e + D ĥ`; slots and gates that count."""
+
+    E: Float[Array, "c c n"]
+    D: dict[str, Float[Array, "c g n"]]  # ∂s'/∂z of each weight
+    feats: dict[str, Float[Array, " m"]]  # ĥ of each weight
