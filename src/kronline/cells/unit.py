@@ -79,7 +79,7 @@ class UnitCell(LinearCell):
         ...     def unit(self, z, s, own):
         ...         return jax.nn.sigmoid(own[0]) * s[0] + jnp.tanh(z[0])
         >>> kl.Exact().init(Leaky(3, 2).structure()).e["W"].shape  # one number per weight
-        (1, 3, 1, 3)
+        (3, 1, 1, 3)
 
     Reference: Mujika, Meier & Steger, NeurIPS 2018, Lemma 1.
     """

@@ -27,8 +27,8 @@ from kronline.noise import Noise
 from kronline.show import called
 from kronline.traces.base import Read, Steps, Trace, since_reset
 
-Own = dict[str, Float[Array, "c m g n"]]  # e of each weight; slots and gates that count
-CACHED = 1 << 18  # bytes of e that are worked on at once
+Own = dict[str, Float[Array, "m c g n"]]  # e of each weight; slots and gates that count
+CACHED = 1 << 24  # bytes of e that are worked on at once
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("e",), meta_fields=("layers",))
@@ -65,9 +65,9 @@ def _whole(g: Float[Array, "m g n"], w: LayerWeight) -> Float[Array, "m r n"]:
 def start(structure: Structure) -> Traces:
     """e = 0."""
 
-    def zero(layer: Layer, w: LayerWeight) -> Float[Array, "c m g n"]:
+    def zero(layer: Layer, w: LayerWeight) -> Float[Array, "m c g n"]:
         W = structure.params[w.name]
-        return jnp.zeros((len(layer.kept), W.shape[0], len(w.gates), layer.units), W.dtype)
+        return jnp.zeros((W.shape[0], len(layer.kept), len(w.gates), layer.units), W.dtype)
 
     e = {w.name: zero(layer, w) for layer in structure.layers for w in layer.weights}
     return Traces(e, structure.layers)
@@ -213,23 +213,23 @@ def pushed(
 
 
 def _pushed(
-    e: Float[Array, "c m g n"],
+    e: Float[Array, "m c g n"],
     feats: Float[Array, "k m"],
     SD: Float[Array, "k c g n"],
     S: Float[Array, "c c n"],
     cut: Bool[Array, ""],
     delta: Float[Array, "c n"],
-) -> tuple[Float[Array, "c m g n"], Float[Array, "m g n"]]:
+) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"]]:
     """One weight: `e ← S_0 e + Σ_t ĥ_t ⊗ (S_t D_t)`, and `δ·e` of the old e."""
     read = read_out(e, delta)
-    old = sum(S[:, b, None, None] * e[b][None] for b in range(len(e)))
-    old = jnp.where(cut, 0, old)  # also where e is not finite
+    parts = [S[None, :, b, None] * e[:, None, b] for b in range(e.shape[1])]
+    old = jnp.where(cut, 0, sum(parts[1:], parts[0]))  # also where e is not finite
     if len(feats) == 1:
-        return old + feats[0][None, :, None, None] * SD[0][:, None], read
-    return old + jnp.einsum("tm,tcgn->cmgn", feats, SD), read
+        return old + feats[0][:, None, None, None] * SD, read
+    return old + jnp.tensordot(feats, SD, axes=(0, 0)), read
 
 
-def read_out(e: Float[Array, "c m g n"], delta: Float[Array, "c n"]) -> Float[Array, "m g n"]:
+def read_out(e: Float[Array, "m c g n"], delta: Float[Array, "c n"]) -> Float[Array, "m g n"]:
     """`δ·e`."""
-    parts = [d[None, None] * e_a for d, e_a in zip(delta, e, strict=True)]
+    parts = [delta[None, a, None] * e[:, a] for a in range(e.shape[1])]
     return sum(parts[1:], parts[0])
