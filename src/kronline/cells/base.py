@@ -294,7 +294,8 @@ class LinearCell(Cell):
         for cell, prefix, at in (self.diagonal() or Layers((), {})).layers:
             slots = s[at : at + cell.size].reshape(-1, cell.hidden)
             mine = {name: prefix + name for name in cell.weights()}
-            D, E, *own = cell.derivatives(z[mine["W"]], slots, *(z[mine["own"]],) * bool(cell.own))
+            own_z = [z[mine[name]] for name in mine if name == "own"]
+            D, E, *own = cell.derivatives(z[mine["W"]], slots, *own_z)
             weights = {n: (feats[mine[n]], d) for n, d in zip(mine, (D, *own), strict=True)}
             found.append(cell.layer(E, weights, prefix))
         return tuple(found)

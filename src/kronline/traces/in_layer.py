@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from kronline import native
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Kronecker, Layer, LayerJac, LayerWeight, Structure
 from kronline.linearised import gradients as gr
@@ -49,7 +50,12 @@ class Traces:
 
     def written(self, read: dict[str, Float[Array, "m g n"]]) -> Grads:
         """`δ·e` in the shape of each weight: zero for gates that nothing is remembered of."""
-        return {w.name: _whole(read[w.name], w) for layer in self.layers for w in layer.weights}
+        # as a sum of one part, to which the exact part's factors can be added unmultiplied
+        return {
+            w.name: gr.Sum((_whole(read[w.name], w),))
+            for layer in self.layers
+            for w in layer.weights
+        }
 
     def reset(self, flag: Bool[Array, ""]) -> "Traces":
         """e = 0 where flag is set."""
@@ -206,13 +212,30 @@ def pushed(
 ) -> tuple[Grads, Traces]:
     """`δ·e` before the steps, zero where δ is; and e after them. One pass over e."""
     deltas, cut = memory.deltas(d0), jnp.any(steps.resets)
-    run = lane_by_lane(_pushed, CACHED)
-    done = {name: run(e, *moves[name], cut, deltas[name]) for name, e in memory.e.items()}
+    done = {n: _pushed(e, moves[n], cut, deltas[n]) for n, e in memory.e.items()}
     past = memory.written({name: read for name, (_, read) in done.items()})
     return gr.unless_zero(d0, past), replace(memory, e={n: e for n, (e, _) in done.items()})
 
 
 def _pushed(
+    e: Float[Array, "m c g n"],
+    move: Move,
+    cut: Bool[Array, ""],
+    delta: Float[Array, "c n"],
+) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"]]:
+    """One weight, by the native kernel where there is one."""
+    args = (e, *move, cut, delta)
+    plain = lane_by_lane(_plain, CACHED)
+    if e.shape[1] > native.MOST_SLOTS or not native.usable((), e, *move, delta):
+        return plain(*args)
+
+    def kernel(e: Array, feats: Array, SD: Array, S: Array, cut: Array, delta: Array) -> Any:
+        return native.push_traces(feats, SD, S, cut.astype(e.dtype), delta, e)
+
+    return native.choose(kernel, plain, *args)
+
+
+def _plain(
     e: Float[Array, "m c g n"],
     feats: Float[Array, "k m"],
     SD: Float[Array, "k c g n"],
@@ -220,7 +243,7 @@ def _pushed(
     cut: Bool[Array, ""],
     delta: Float[Array, "c n"],
 ) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"]]:
-    """One weight: `e ← S_0 e + Σ_t ĥ_t ⊗ (S_t D_t)`, and `δ·e` of the old e."""
+    """The same in pure JAX: `e ← S_0 e + Σ_t ĥ_t ⊗ (S_t D_t)`, and `δ·e` of the old e."""
     read = read_out(e, delta)
     parts = [S[None, :, b, None] * e[:, None, b] for b in range(e.shape[1])]
     old = jnp.where(cut, 0, sum(parts[1:], parts[0]))  # also where e is not finite

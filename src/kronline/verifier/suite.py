@@ -24,6 +24,7 @@ from kronline.estimators.methods import (
     rolling_tbptt,
     rtrl,
     snap,
+    spatial,
     tbptt,
     uoro,
 )
@@ -55,6 +56,34 @@ MORE_CELLS: dict[str, Cell] = {
     "embedded RHN": cells.Embedded(cells.RHN(2, 2), inputs=3),
     "opaque GRU": cells.Opaque(cells.GRU(2, 2)),
     "LIF": cells.LIF(2, 2),
+}
+# no unit reads another unit's state
+DIAGONAL: dict[str, Cell] = {
+    "LRU": cells.LRU(2, 2),
+    "RTU": cells.RTU(2, 2),
+    "RTU (tanh)": cells.RTU(2, 2, activation="tanh"),
+    "eLSTM": cells.ELSTM(2, 2),
+    "minGRU": cells.MinGRU(2, 2),
+    "minLSTM": cells.MinLSTM(2, 2),
+}
+# stacks of such: two layers, two blocks, three; an embedding below
+DEEP: dict[str, Cell] = {
+    "two layers": cells.Stack((cells.LRU(2, 2), cells.ELSTM(2, 4))),
+    "two blocks": cells.Stack((cells.Block(cells.LRU(1, 2), 3), cells.Block(cells.LRU(1, 3)))),
+}
+DEEPER: dict[str, Cell] = {
+    "three blocks": cells.Stack(
+        (
+            cells.Block(cells.RTU(1, 2), 3),
+            cells.Block(cells.ELSTM(1, 3)),
+            cells.Block(cells.MinGRU(2, 3)),
+        )
+    ),
+    "the input seen": cells.Stack((cells.MinLSTM(1, 2), cells.LRU(1, 1)), see_input=True),
+    "embedded blocks": cells.Embedded(
+        cells.Stack((cells.Block(cells.LRU(1, 3)), cells.Block(cells.MinLSTM(1, 3)))), inputs=3
+    ),
+    "dense layer below": cells.Stack((cells.RHN(1, 2), cells.LRU(1, 1))),
 }
 # for Kronecker sums of several pairs: in smaller cells fewer pairs are exact already
 WIDE: dict[str, Cell] = {
@@ -125,7 +154,8 @@ def jobs_for(
         one = trace.trace if isinstance(trace, Average) else replace(trace, copies=1)
         single = replace(estimator, trace=one)
         jobs += [(title, lambda: proofs.copies(cell, single, estimator, trace.copies, name))]
-    if not isinstance(trace, UORO) or trace.copies == 1:  # else too many patterns
+    whole = not trace.needs_newest(cell.structure())  # else its gradients are all there is of it
+    if whole and (not isinstance(trace, UORO) or trace.copies == 1):  # else too many patterns
         jobs += [(title, lambda: proofs.trace(cell, trace, name, show(estimator), symbols=symbols))]
     return jobs
 
@@ -174,6 +204,7 @@ def library(everything: bool = False) -> list[Job]:
             windows = [make(window=w) for make in (rtrl, *noisy) for w in (1, 2)]
             jobs += [_gradient_only(cell, e) for e in windows]
             jobs += [_gradient_only(cell, noisy[0](), symbols=True)]
+    jobs += _diagonal(everything) + _deep(everything)
     jobs += _relatives(everything)
     jobs += _sums(everything)
     jobs += _cheap(everything)
@@ -185,6 +216,51 @@ def library(everything: bool = False) -> list[Job]:
             pure = f"{show(CELLS[name])}, pure JAX"
             jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), pure, lanes=False))
     return [*jobs, ("Theorem 1", theorem)]
+
+
+def _diagonal(everything: bool) -> list[Job]:
+    """Diagonal recurrence: exact, the same as dense RTRL; and every other method."""
+    jobs: list[Job] = []
+    noisy = (kf_rtrl(), uoro(), ok(1), reverse_kf())
+    cheap = (snap(1), snap(2), rflo(), immediate(), tbptt(2), dni(2))
+    for i, cell in enumerate(DIAGONAL.values()):
+        jobs += jobs_for(cell, rtrl())
+        jobs += [_cheap_is_dense(cell)]
+        every: tuple[Estimator, ...] = (noisy[i % len(noisy)], cheap[i % 2])
+        if everything:
+            windows = (rtrl(window=2), spatial(1), spatial(3), kf_tbptt(2, pairs=1))
+            every = (*noisy, *cheap, *windows, kf_rtrl(window=1), rolling_tbptt(2))
+            jobs += jobs_for(cell, rtrl(), f"{show(cell)}, symbols", symbols=True)
+        for e in every:
+            jobs += jobs_for(cell, e, lanes=False)
+    return jobs
+
+
+def _cheap_is_dense(cell: Cell) -> Job:
+    """`rtrl()`, which sees the structure, equals RTRL of the same cell with its structure hidden."""
+    name = show(cell)
+    return f"{name}, rtrl()", lambda: proofs.same(cell, cells.Opaque(cell), rtrl(), name)
+
+
+def _deep(everything: bool) -> list[Job]:
+    """Stacks of layers: exact, in-layer, and unbiased, with resets inside segments."""
+    jobs: list[Job] = []
+    for cell in (DEEP | (DEEPER if everything else {})).values():
+        every: list[Estimator] = [rtrl()]
+        if cell.structure().layers:
+            every += [spatial(2), kf_tbptt(2, pairs=1)]
+        if everything:
+            every += [tbptt(2), kf_rtrl(), uoro()]
+            if cell.structure().layers:
+                every += [
+                    spatial(1),
+                    kf_tbptt(2, pairs=2),
+                    kf_tbptt(3, pairs=1),
+                    kf_tbptt(2, 1, 0.5),
+                ]
+        for e in every:
+            jobs += jobs_for(cell, e, lanes=False)
+    return jobs
 
 
 # one of each kind: unit-wise, with and without slots, and in groups
