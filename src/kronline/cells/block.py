@@ -122,10 +122,11 @@ class Block(LinearCell):
     def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """The equations above."""
         one, mine = jnp.ones(1, s.dtype), s[: self.cell.size]
-        if self.enters:
-            passed = linear("enter", encode(x, self.inputs))[0] if self._maps_input else None
-            u: Any = x
-        else:
+        u: Any = x
+        passed = jnp.zeros(self.outputs, s.dtype)
+        if self._maps_input:
+            passed = linear("enter", encode(x, self.inputs))[0]
+        if not self.enters:
             passed = features((encode(x, self.inputs),), s.dtype)
             u = normalised(passed) if self.norm else passed
         new = self.cell.forward(within("cell", linear), mine, u)

@@ -13,7 +13,7 @@ from kronline.cells.unit import UnitCell
 
 @dataclass(frozen=True)
 class ELSTM(UnitCell):
-    """`c' = f c + (1−f) z`, `h' = o c'`; `f = σ(·)`, `z = tanh(·)`, `o = σ(·)`: diagonal recurrence.
+    """`c' = f c + (1−f) z`, `h' = o c'`, with f, o = σ(·) and z = tanh(·): a diagonal recurrence.
 
     Where an LSTM's gates read all units, these read the input and w c, with a weight w of the
     unit's own: f and z read c, o reads c'. Only c is remembered; h is what the readout sees.

@@ -11,6 +11,7 @@ from kronline.cells.base import (
     Linear,
     LinearCell,
     Piece,
+    UnitLayer,
     encode,
     features,
     within,
@@ -111,7 +112,9 @@ class Stack(LinearCell):
 
     def diagonal(self) -> Layers | None:
         """Those of its layers, if all are made of such."""
-        found, first, at = [], {}, 0
+        found: list[UnitLayer] = []
+        first: dict[str, int] = {}
+        at = 0
         for i, layer in enumerate(self.layers):
             inner = layer.diagonal()
             if inner is None:

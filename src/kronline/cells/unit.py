@@ -44,7 +44,7 @@ class UnitCell(LinearCell):
     `z = ĥ W` with ĥ = [slots that are read, x, 1], then the same function of each unit's own z and
     slots: the paper's class of networks. D, E and H are derived from `unit`.
 
-    A class that also names numbers of each unit's `own` has `unit(z, s, own)`: they are learnt, too.
+    A class that also names numbers of each unit's `own` has `unit(z, s, own)`; they are learnt.
     One that reads no slot, `reads = ()`, has a diagonal recurrence: no unit sees another unit's
     state, and `rtrl()` is exact for the price of the parameters. It names the slots that the
     readout sees in `shows`.
@@ -223,10 +223,11 @@ class UnitCell(LinearCell):
         D, E, *of_own = self.derivatives(z, slots, *own)
         feats, one = features(pieces, W.dtype), jnp.ones(1, W.dtype)
         groups = {"W": jac.WeightJac(feats, jac.UnitM(D), mask_of(w, W.dtype))}
-        groups |= {"own": jac.WeightJac(one, jac.OwnM(d)) for d in of_own}
+        if self.own:
+            groups["own"] = jac.WeightJac(one, jac.OwnM(of_own[0]))
         new = self.units(z, slots, *own).reshape(-1)
         if not self.reads:
-            weights = {"W": (feats, D), **{"own": (one, d) for d in of_own}}
+            weights = dict(zip(groups, ((feats, D), *((one, d) for d in of_own)), strict=True))
             layer = self.layer(E, weights)
             return jac.Kronecker(new, groups, jac.DiagonalH(E), (layer,))
         read = W[: self.recurrent].reshape(len(self.reads), self.hidden, *W.shape[1:])

@@ -1,4 +1,4 @@
-"""One step of a cell to first order: Jacobians (dense, unit-wise, diagonal, blocks, low rank), gradients.
+"""One step of a cell to first order: Jacobians (dense, unit-wise, diagonal, ...), gradients.
 
 A cell's `linearise` gives a `Lin`; traces multiply with its parts and never see the cell.
 """

@@ -115,7 +115,7 @@ def start(structure: Structure, pairs: int, tail: float | Literal["auto"]) -> Cr
 
 
 def draws(structure: Structure, k: int, pairs: int) -> Draws:
-    """A sign for each of k + r terms but one; all weights share them, each is unbiased by itself."""
+    """A sign for each of k + r terms but one; weights share them, each is unbiased by itself."""
     return () if structure.diagonal else Draw((k + pairs - 1,))
 
 

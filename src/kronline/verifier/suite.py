@@ -70,8 +70,6 @@ DIAGONAL: dict[str, Cell] = {
 DEEP: dict[str, Cell] = {
     "two layers": cells.Stack((cells.LRU(2, 2), cells.ELSTM(2, 4))),
     "two blocks": cells.Stack((cells.Block(cells.LRU(1, 2), 3), cells.Block(cells.LRU(1, 3)))),
-}
-DEEPER: dict[str, Cell] = {
     "three blocks": cells.Stack(
         (
             cells.Block(cells.RTU(1, 2), 3),
@@ -220,47 +218,40 @@ def library(everything: bool = False) -> list[Job]:
 
 def _diagonal(everything: bool) -> list[Job]:
     """Diagonal recurrence: exact, the same as dense RTRL; and every other method."""
+    noisy = (kf_rtrl(), uoro(), ok(1), reverse_kf(), kf_rtrl(window=1))
+    cheap = (snap(1), snap(2), rflo(), tbptt(2), dni(2), rolling_tbptt(2))
+    windows = (rtrl(window=2), spatial(1), spatial(3), kf_tbptt(2, pairs=1))
+    some: dict[str, tuple[Estimator, ...]] = {"LRU": (kf_rtrl(),), "eLSTM": (uoro(), snap(1))}
     jobs: list[Job] = []
-    noisy = (kf_rtrl(), uoro(), ok(1), reverse_kf())
-    cheap = (snap(1), snap(2), rflo(), immediate(), tbptt(2), dni(2))
-    for i, cell in enumerate(DIAGONAL.values()):
-        jobs += jobs_for(cell, rtrl())
-        jobs += [_cheap_is_dense(cell)]
-        every: tuple[Estimator, ...] = (noisy[i % len(noisy)], cheap[i % 2])
-        if everything:
-            windows = (rtrl(window=2), spatial(1), spatial(3), kf_tbptt(2, pairs=1))
-            every = (*noisy, *cheap, *windows, kf_rtrl(window=1), rolling_tbptt(2))
-            jobs += jobs_for(cell, rtrl(), f"{show(cell)}, symbols", symbols=True)
-        for e in every:
+    for name, cell in DIAGONAL.items():
+        jobs += [*jobs_for(cell, rtrl()), _cheap_is_dense(cell)]
+        for e in (*noisy, *cheap, *windows) if everything else some.get(name, ()):
             jobs += jobs_for(cell, e, lanes=False)
+        if everything:
+            jobs += jobs_for(cell, rtrl(), f"{show(cell)}, symbols", symbols=True)
     return jobs
 
 
 def _cheap_is_dense(cell: Cell) -> Job:
-    """`rtrl()`, which sees the structure, equals RTRL of the same cell with its structure hidden."""
+    """`rtrl()`, which sees the structure, equals RTRL of the cell with its structure hidden."""
     name = show(cell)
     return f"{name}, rtrl()", lambda: proofs.same(cell, cells.Opaque(cell), rtrl(), name)
 
 
 def _deep(everything: bool) -> list[Job]:
     """Stacks of layers: exact, in-layer, and unbiased, with resets inside segments."""
-    jobs: list[Job] = []
-    for cell in (DEEP | (DEEPER if everything else {})).values():
-        every: list[Estimator] = [rtrl()]
-        if cell.structure().layers:
-            every += [spatial(2), kf_tbptt(2, pairs=1)]
-        if everything:
-            every += [tbptt(2), kf_rtrl(), uoro()]
-            if cell.structure().layers:
-                every += [
-                    spatial(1),
-                    kf_tbptt(2, pairs=2),
-                    kf_tbptt(3, pairs=1),
-                    kf_tbptt(2, 1, 0.5),
-                ]
-        for e in every:
-            jobs += jobs_for(cell, e, lanes=False)
-    return jobs
+    two, three = DEEP["two blocks"], DEEP["three blocks"]
+    some = [(two, rtrl()), (two, spatial(2)), (two, kf_tbptt(2, pairs=1)), (three, rtrl())]
+    every: tuple[Estimator, ...] = (rtrl(), tbptt(2), kf_rtrl(), uoro())
+    layers = (spatial(1), spatial(2), kf_tbptt(2, 1), kf_tbptt(2, 2), kf_tbptt(3, 1))
+    if everything:
+        some = [
+            (cell, e)
+            for cell in DEEP.values()
+            for e in (*every, *(layers if cell.structure().layers else ()))
+        ]
+        some += [(two, kf_tbptt(2, 1, 0.5)), (two, kf_tbptt(2, 1, "auto"))]
+    return [job for cell, e in some for job in jobs_for(cell, e, lanes=False)]
 
 
 # one of each kind: unit-wise, with and without slots, and in groups
