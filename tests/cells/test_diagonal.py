@@ -149,7 +149,7 @@ def test_own_numbers_start_as_asked():
     nu, theta, gamma = cell.init(jax.random.key(0), jnp.float64)["own"][0]
     rho, phi = np.exp(-np.exp(nu)), np.exp(theta)
     assert 0.5 <= rho.min() < 0.55 and 0.88 < rho.max() <= 0.9
-    assert 0 < phi.min() and 0.9 < phi.max() <= 1
+    assert phi.min() > 0 and 0.9 < phi.max() <= 1
     close(np.exp(gamma), np.sqrt(1 - rho**2))
 
 

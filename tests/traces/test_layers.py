@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import optax
 import pytest
-from small import close, data, start
 
 import kronline as kl
 from kronline import native
 from kronline.verifier.definition import biased
 from kronline.verifier.enumeration import bias
+from small import close, data, start
 
-TWO = kl.Stack((kl.LRU(1, 2), kl.ELSTM(2, 2)))
+TWO = kl.Stack((kl.LRU(1, 3), kl.ELSTM(2, 2)))
 BLOCKS = kl.Stack((kl.Block(kl.LRU(3, 3), 4), kl.Block(kl.MinGRU(3, 4))))
 
 

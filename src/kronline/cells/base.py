@@ -284,12 +284,15 @@ class LinearCell(Cell):
         }
         return jac.Kronecker(new, groups, jac.DenseH(H), self._layers(s, feats, z))
 
-    def _layers(self, s: Vector, feats: dict[str, Array], z: dict[str, Array]) -> Any:
-        """Each layer of a diagonal recurrence to first order, by forward mode through one unit.
+    def met(self, params: Params, s: Vector, x: Input) -> jac.Met:
+        """What traces inside layers need of a step; H and M are not formed."""
+        _, feats, z = self._traced(params, None, s, x)
+        return jac.Met(self._layers(s, feats, z), feats)
 
-        What of a linearised step is not used costs nothing in a compiled program: a trace of the
-        layers alone does not pay for H and M.
-        """
+    def _layers(
+        self, s: Vector, feats: dict[str, Array], z: dict[str, Array]
+    ) -> tuple[jac.LayerJac, ...]:
+        """Each layer of a diagonal recurrence to first order, by forward mode through one unit."""
         found = []
         for cell, prefix, at in (self.diagonal() or Layers((), {})).layers:
             slots = s[at : at + cell.size].reshape(-1, cell.hidden)

@@ -280,7 +280,7 @@ def kept_of(cell: UnitCell) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]
     points = [rng.normal(size=(size, POINTS)).astype(np.float32) for size in sizes]
     with jax.ensure_compile_time_eval():  # also where a program is being compiled
         found = jax.jit(cell.derivatives)(*map(jnp.asarray, points))
-    D, E, *own = (np.asarray(a != 0).any(-1) for a in found)
+    D, E, *own = ((np.asarray(a) != 0).any(-1) for a in found)
     kept = np.flatnonzero(E.any(0))
     gates = {}
     for name, moved in zip(cell.weights(), (D, *own), strict=True):

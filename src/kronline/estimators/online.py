@@ -161,11 +161,17 @@ class Online(Estimator):
             x = jax.tree.map(lambda a: a[t], seg.x)
             return model.cell.linearise(params.cell, before[t], x)
 
-        def rows(t: Any, P: Any) -> Any:
-            assert isinstance(model.cell, LinearCell)
-            x = jax.tree.map(lambda a: a[t], seg.x)
-            return model.cell.rows(params.cell, before[t], x, P)
+        def part(name: str) -> Any:
+            """`cell.rows` or `cell.met` of step t."""
+            if not isinstance(model.cell, LinearCell):
+                return None
+            of_cell = getattr(model.cell, name)
 
-        steps = Steps(k, at, seg.reset, rows)
+            def of_step(t: Any, *rest: Any) -> Any:
+                return of_cell(params.cell, before[t], jax.tree.map(lambda a: a[t], seg.x), *rest)
+
+            return of_step
+
+        steps = Steps(k, at, seg.reset, part("rows"), part("met"))
         past, memory = self.trace.segment(memory, steps, noise, d0, "start")
         return end, memory, exact._replace(cell=gr.joined(exact.cell, past)), seen

@@ -6,7 +6,7 @@ A cell's `linearise` gives a `Lin`; traces multiply with its parts and never see
 from kronline.linearised.blocks import BlockH
 from kronline.linearised.diagonal import DiagonalH
 from kronline.linearised.gradients import Grads, Outer, Weighted, outer, written_out
-from kronline.linearised.layers import Layer, LayerJac, LayerWeight
+from kronline.linearised.layers import Layer, LayerJac, LayerWeight, Met
 from kronline.linearised.lowrank import LowRankH
 from kronline.linearised.sensitivity import DenseM, OwnM, Sensitivity, UnitM, Vector
 from kronline.linearised.statejac import DenseH, StateJac
@@ -26,6 +26,7 @@ __all__ = [
     "LayerWeight",
     "Lin",
     "LowRankH",
+    "Met",
     "OpaqueLin",
     "Outer",
     "OwnM",

@@ -60,6 +60,13 @@ class Layer:
         return some(mine, self.kept, -2)
 
 
+class Met(NamedTuple):
+    """What traces inside and between layers need of one step: less than H and F."""
+
+    layers: tuple["LayerJac", ...]
+    feats: dict[str, Float[Array, " m"]]  # ĥ of every weight
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=("E", "D", "feats"), meta_fields=())
 @dataclass(frozen=True)
 class LayerJac:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.linearised.gradients import Grads, outer
-from kronline.linearised.layers import LayerJac
+from kronline.linearised.layers import LayerJac, Met
 from kronline.linearised.sensitivity import Sensitivity, Vector
 from kronline.linearised.statejac import StateJac
 
@@ -86,6 +86,11 @@ class Kronecker(Lin):
     def rows(self, P: Float[Array, "p N"]) -> tuple[Float[Array, "p N"], dict[str, Array]]:
         """`P H`, and `P M` of every weight (p, r, n)."""
         return self.H.rmm(P), {k: g.M.lmul(P) for k, g in self.groups.items()}
+
+    @property
+    def met(self) -> Met:
+        """The layers, and ĥ of every weight."""
+        return Met(self.layers, {k: g.feats for k, g in self.groups.items()})
 
     def times_F(self, d: Vector) -> Grads:
         """`d F`, written out."""

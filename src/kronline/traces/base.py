@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kronline.linearised import Grads, Kronecker, Lin, Structure
+from kronline.linearised import Grads, Kronecker, Lin, Met, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
 from kronline.show import called
@@ -38,6 +38,20 @@ class Steps(NamedTuple):
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
     # P H of step t, and P M of every weight, for few rows P, without H or M; None: by `at`
     few_rows: Callable[[Any, Float[Array, "p N"]], tuple[Array, dict[str, Array]]] | None = None
+
+    met_at: Callable[[Any], Met] | None = None  # layers and ĥ of step t; None: by `at`
+
+    def met(self) -> Met:
+        """The layers and ĥ of all steps, stacked on a leading axis."""
+
+        def at(t: Any) -> Met:
+            if self.met_at is not None:
+                return self.met_at(t)
+            lin = self.at(t)
+            assert isinstance(lin, Kronecker)
+            return lin.met
+
+        return jax.vmap(at)(jnp.arange(self.length))
 
     def rows(self, t: Any, P: Float[Array, "p N"]) -> tuple[Array, dict[str, Array]]:
         """`P H` of step t, and `P M` of every weight."""

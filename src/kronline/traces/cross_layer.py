@@ -130,14 +130,15 @@ def segment(
 ) -> tuple[Grads, Crossed]:
     """`δ·G` at the segment's start, and the push over its k steps."""
     d0, newest = in_layer.newest_apart(steps, delta, read)
-    moves = in_layer.moves(steps)
+    layers, feats = steps.met()
+    moves = in_layer.moves(layers, steps.resets)
     own, traces = in_layer.pushed(memory.traces, steps, moves, d0)
     dA = {n: pulled(d0[np.array(r.places)], memory.above[n].A) for n, r in memory.rows}
     past = gr.unless_zero(d0, memory.weighted(own, dA, auto=auto))
     past = past if newest is None else gr.joined(newest, past)
     if not memory.rows:
         return past, replace(memory, traces=traces)
-    P, PM, feats = _carried_back(memory, steps)
+    P, PM = _carried_back(memory, steps, d0.size)
     above = {}
     for name, rows in memory.rows:
         move = moves.get(name)
@@ -147,11 +148,8 @@ def segment(
     return past, replace(memory, traces=traces, above=above)
 
 
-def _carried_back(
-    memory: Crossed, steps: Steps
-) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-    """Rows P of the layers above, before the segment; `P M` and ĥ of every step and weight."""
-    N = steps.at(0).state.size
+def _carried_back(memory: Crossed, steps: Steps, N: int) -> tuple[Array, dict[str, Array]]:
+    """Rows P of the layers above, before the segment; `P M` of every step and weight."""
     dtype = memory.tail.dtype
 
     def back(P: Float[Array, "R N"], t: Any) -> tuple[Array, Any]:
@@ -160,11 +158,7 @@ def _carried_back(
 
     eye = jnp.zeros((len(memory.places), N), dtype)
     eye = eye.at[np.arange(len(memory.places)), np.array(memory.places)].set(1)
-    P, PM = jax.lax.scan(back, eye, jnp.arange(steps.length), reverse=True)
-    feats = jax.vmap(lambda t: {n: steps.at(t).groups[n].feats for n, _ in memory.rows})(  # type: ignore[attr-defined]
-        jnp.arange(steps.length)
-    )
-    return P, PM, feats
+    return jax.lax.scan(back, eye, jnp.arange(steps.length), reverse=True)
 
 
 def _merged(

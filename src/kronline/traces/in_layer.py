@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from kronline import native
 from kronline.lanes import lane_by_lane
-from kronline.linearised import Grads, Kronecker, Layer, LayerJac, LayerWeight, Structure
+from kronline.linearised import Grads, Layer, LayerJac, LayerWeight, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Noise
 from kronline.show import called
@@ -135,7 +135,7 @@ class InLayer(Trace[Traces]):
     ) -> tuple[Grads, Traces]:
         """`δ·e` at the segment's start, and the push over its steps, in one pass over e."""
         d0, newest = newest_apart(steps, delta, read)
-        past, new = pushed(memory, steps, moves(steps), d0)
+        past, new = pushed(memory, steps, moves(steps.met().layers, steps.resets), d0)
         return gr.joined(newest, past) if newest is not None else past, new
 
 
@@ -168,17 +168,11 @@ class Move(NamedTuple):
     S: Float[Array, "c c n"]  # S_0
 
 
-def moves(steps: Steps) -> dict[str, Move]:
-    """What the steps of a segment do, for every weight of a layer."""
-
-    def at(t: Any) -> tuple[LayerJac, ...]:
-        lin = steps.at(t)
-        assert isinstance(lin, Kronecker)
-        return lin.layers
-
-    found, counts = {}, since_reset(steps.resets)[:, None, None, None]
-    for layer in jax.vmap(at)(jnp.arange(steps.length)):
-        S, S0 = _later(layer.E, steps.resets)
+def moves(layers: tuple[LayerJac, ...], resets: Bool[Array, " k"]) -> dict[str, Move]:
+    """What the steps of a segment, stacked, do to every weight of a layer."""
+    found, counts = {}, since_reset(resets)[:, None, None, None]
+    for layer in layers:
+        S, S0 = _later(layer.E, resets)
         for name, D in layer.D.items():
             # steps before a later reset are left out, even where they are not finite
             found[name] = Move(layer.feats[name], jnp.where(counts, times(S, D), 0), S0)
