@@ -6,6 +6,7 @@ Both compile in the same way, so that their runs can be compared byte by byte.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -29,7 +30,12 @@ def process(*args, **kwargs):
     """A process of its own."""
     env = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "kronline", *map(str, args)]
-    return subprocess.Popen(words, env=env, **kwargs)
+    return subprocess.Popen(words, env=env, preexec_fn=_heeds_ctrl_c, **kwargs)  # noqa: PLW1509
+
+
+def _heeds_ctrl_c():
+    """Also where the tests themselves do not, as in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 STEPS = {"copy": 200, "text": 1000}

@@ -69,7 +69,7 @@ class Copy:
         threshold: T grows when the error is below this, in bits/char over all output characters.
         spread: lengths are drawn uniformly from T − spread .. T, at least 1. Shorter ones are no
             longer drawn, and are forgotten.
-        smoothing: the error is an exponential mean, with this weight on the past, a step,
+        smoothing: the error is an exponential mean, with this weight on the past per step,
         restart: which is set to this value after each growth (and at the start).
         max_length: T stops growing here.
     """
@@ -262,7 +262,7 @@ class CopyTask(Task):
     delay: Literal["short", "paper"] = "short"  # lag T + 1, or 2(T + 1) as in the paper's figure
     threshold: float = 0.15  # bits/char below which T grows
     spread: int = 5  # lengths are drawn from T - spread to T; shorter ones are forgotten
-    smoothing: float = 0.999  # of the error: an exponential mean, a step
+    smoothing: float = 0.999  # of the error: an exponential mean, per step
     restart: float = 0.3  # which is set to this after each growth
     max_length: int = 64  # where T stops growing
 
@@ -472,7 +472,7 @@ class CopyTask(Task):
             ),
             Difference(
                 "error that raises T",
-                f"an average with {first.get('smoothing', 0.999):g} of the past a step, "
+                f"an average with {first.get('smoothing', 0.999):g} of the past per step, "
                 f"{first.get('restart', 0.3):g} after each growth",
                 NOT_STATED,
                 "as in the same group's later code",
