@@ -1,8 +1,10 @@
 """Settings for all tests, and for the processes that they start.
 
 Shapes that fit only by silent broadcasting are errors. Programs are compiled without optimisation
-(the tests are many small programs, each run once; `test_replay.py` looks at optimised ones, too),
-and kept, so that the two workers and later runs need not compile them again.
+and by XLA's plain emitters, since the tests are many small programs, each run once: the emitters of
+fusions, which are the default, take twice the time. `test_replay.py` looks at optimised programs by
+the default emitters, too. What is compiled is kept, so that the two workers, the processes that
+they start, and later runs need not compile it again.
 """
 
 import os
@@ -11,7 +13,11 @@ from pathlib import Path
 import jax
 import pytest
 
+from compiling import FLAGS, UNOPTIMISED
+
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "programs"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+os.environ[UNOPTIMISED] = "1"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", str(CACHE))

@@ -4,7 +4,6 @@ Both compile in the same way, so that their runs can be compared byte by byte.
 """
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -28,9 +27,8 @@ def command(*args):
 
 def process(*args, **kwargs):
     """A process of its own."""
-    env = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "kronline", *map(str, args)]
-    return subprocess.Popen(words, env=env, preexec_fn=_heeds_ctrl_c, **kwargs)  # noqa: PLW1509
+    return subprocess.Popen(words, preexec_fn=_heeds_ctrl_c, **kwargs)  # noqa: PLW1509
 
 
 def _heeds_ctrl_c():
