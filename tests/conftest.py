@@ -26,6 +26,34 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)
 
 
+# the files that take longest, which begin first: no worker is left with one of them at the end
+LONGEST = (
+    "docs/test_commands.py",
+    "verifier/test_verify.py",
+    "lab/runs/test_runs.py",
+    "lab/runs/test_trouble.py",
+    "native/test_native.py",
+    "traces/test_segment_merge.py",
+    "lab/test_cache.py",
+    "lab/variance/test_table.py",
+    "lab/runs/test_sweep.py",
+    "lab/variance/test_variance.py",
+    "lab/bench/test_bench.py",
+    "lab/tasks/test_every_task.py",
+    "learner/test_regularise.py",
+    "estimators/test_reset.py",
+    "cells/test_sparse.py",
+    "traces/test_biased.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """In the order of `LONGEST`; needs --no-loadscope-reorder, or xdist has an order of its own."""
+    rank = {Path(__file__).parent / name: i for i, name in enumerate(LONGEST)}
+    assert all(file.is_file() for file in rank)
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget():
     """Compiled programs of a file are of no use to the next: gigabytes, by the end."""
