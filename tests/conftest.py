@@ -16,7 +16,8 @@ import pytest
 from compiling import FLAGS, UNOPTIMISED
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "programs"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+if FLAGS not in (given := os.environ.get("XLA_FLAGS", "")):
+    os.environ["XLA_FLAGS"] = f"{given} {FLAGS}".strip()
 os.environ[UNOPTIMISED] = "1"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
