@@ -10,4 +10,5 @@ UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 def as_users_have_it():
     """The environment of a process that compiles as it would without the tests' settings."""
     env = {name: value for name, value in os.environ.items() if name != UNOPTIMISED}
-    return env | {"XLA_FLAGS": env.get("XLA_FLAGS", "").replace(FLAGS, "")}
+    flags = env.pop("XLA_FLAGS", "").replace(FLAGS, "").strip()
+    return env | ({"XLA_FLAGS": flags} if flags else {})

@@ -8,6 +8,7 @@ they start, and later runs need not compile it again.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -21,6 +22,8 @@ if FLAGS not in (given := os.environ.get("XLA_FLAGS", "")):
 os.environ[UNOPTIMISED] = "1"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell: also of
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the processes that are started
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -5,7 +5,6 @@ Both compile in the same way, so that their runs can be compared byte by byte.
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -28,12 +27,7 @@ def command(*args):
 def process(*args, **kwargs):
     """A process of its own."""
     words = [sys.executable, "-m", "kronline", *map(str, args)]
-    return subprocess.Popen(words, preexec_fn=_heeds_ctrl_c, **kwargs)  # noqa: PLW1509
-
-
-def _heeds_ctrl_c():
-    """Also where the tests themselves do not, as in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(words, **kwargs)
 
 
 STEPS = {"copy": 200, "text": 1000}

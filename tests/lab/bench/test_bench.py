@@ -57,7 +57,7 @@ def test_rows_that_cannot_run_are_listed_with_the_reason(measured):
     found, _ = measured
     reasons = {(r["method"], r["path"], r["hidden"]): r["reason"] for r in found["skipped"]}
     assert "GB are left" in reasons["RTRL", "fast", 100_000]
-    assert "s a step" in reasons["KF-RTRL", "fast", 16_384]
+    assert "s per step" in reasons["KF-RTRL", "fast", 16_384]
     assert "method must be one of" in reasons["no such method", "fast", 8]
 
 
