@@ -3,7 +3,7 @@
 import os
 
 # unknown flags end a process: a later XLA may need another one, or none
-FLAGS = "--xla_cpu_use_fusion_emitters=false"
+FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 

@@ -1,12 +1,13 @@
 """Settings for all tests, and for the processes that they start.
 
-Shapes that fit only by silent broadcasting are errors. Programs are compiled without optimisation
-and by XLA's plain emitters, since the tests are many small programs, each run once: the emitters of
-fusions, which are the default, take twice the time. `test_replay.py` looks at optimised programs by
-the default emitters, too. What is compiled is kept, so that the two workers, the processes that
-they start, and later runs need not compile it again.
+Shapes that fit only by silent broadcasting are errors. The tests are many small programs, each run
+once, so these are compiled as fast as can be: without optimisation, in one piece, and by XLA's
+plain emitters (those of fusions, which are the default, take twice the time). `test_replay.py`
+looks at programs as users have them, too. What is compiled is kept, so that the two workers, the
+processes that they start, and later runs need not compile it again.
 """
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -24,11 +25,11 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell: also of
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the processes that are started
+gc.set_threshold(100_000, 20, 100)  # tracing makes many objects, and little garbage
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)
-
 
 # the files that take longest, which begin first: no worker is left with one of them at the end
 LONGEST = (
