@@ -49,7 +49,7 @@ def test_the_linearisation_is_the_derivative_of_the_step(name):
         lin = cell.linearise(params, s, x)
         F, H = jax.jacrev(cell.step, argnums=(0, 1))(params, s, x)
         dH, dF = lin.vjp(P[0])
-        PH, PM = cell.rows(params, s, x, P)
+        PH, PM = cell.rows(params, s, x, P, np.arange(cell.size))
         PF = {k: jnp.einsum("pN,Nmrn->pmrn", P, f) for k, f in F.items()}
         feats = {k: g.feats for k, g in lin.groups.items()}
         got = (lin.dense(), lin.H.mm(A), lin.H.rmm(P), dH, written_out(dF), PH)

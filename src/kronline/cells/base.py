@@ -304,11 +304,17 @@ class LinearCell(Cell):
         return tuple(found)
 
     def rows(
-        self, params: Params, s: Vector, x: Input, P: Float[Array, "p N"]
+        self, params: Params, s: Vector, x: Input, P: Float[Array, "p c"], places: np.ndarray
     ) -> tuple[Float[Array, "p N"], dict[str, Float[Array, "p r n"]]]:
-        """`P H`, and `P M` of every weight: one reverse pass per row of P; H is not formed."""
+        """`P H`, and `P M` of every weight: one reverse pass per row of P; H is not formed.
+
+        Args:
+            params, s, x: of the step.
+            P: its columns at these places of the new state; the others are zero.
+            places: c of them. What only moves other places is not computed.
+        """
         zero = {name: jnp.zeros(w.shape[1:], s.dtype) for name, w in self.weights().items()}
-        _, back = jax.vjp(lambda s, dz: self.traced(params, dz, s, x)[0], s, zero)
+        _, back = jax.vjp(lambda s, dz: self.traced(params, dz, s, x)[0][places], s, zero)
         return jax.vmap(back)(P)
 
     def diagonal(self) -> Layers | None:

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kronline.linearised import Grads, Kronecker, Lin, Met, Structure
@@ -37,7 +38,7 @@ class Steps(NamedTuple):
     at: Callable[[Any], Lin]  # step t of the segment; t may be a traced integer
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
     # P H of step t, and P M of every weight, for few rows P, without H or M; None: by `at`
-    few_rows: Callable[[Any, Float[Array, "p N"]], tuple[Array, dict[str, Array]]] | None = None
+    few_rows: Callable[..., tuple[Array, dict[str, Array]]] | None = None
 
     met_at: Callable[[Any], Met] | None = None  # layers and ĥ of step t; None: by `at`
 
@@ -53,10 +54,12 @@ class Steps(NamedTuple):
 
         return jax.vmap(at)(jnp.arange(self.length))
 
-    def rows(self, t: Any, P: Float[Array, "p N"]) -> tuple[Array, dict[str, Array]]:
-        """`P H` of step t, and `P M` of every weight."""
+    def rows(
+        self, t: Any, P: Float[Array, "p N"], places: np.ndarray
+    ) -> tuple[Array, dict[str, Array]]:
+        """`P H` of step t, and `P M` of every weight; P is zero but at these places."""
         if self.few_rows is not None:
-            return self.few_rows(t, P)
+            return self.few_rows(t, P[:, places], places)
         lin = self.at(t)
         assert isinstance(lin, Kronecker)
         return lin.rows(P)

@@ -151,9 +151,10 @@ def segment(
 def _carried_back(memory: Crossed, steps: Steps, N: int) -> tuple[Array, dict[str, Array]]:
     """Rows P of the layers above, before the segment; `P M` of every step and weight."""
     dtype = memory.tail.dtype
+    kept = np.concatenate([layer.places.ravel() for layer in memory.traces.layers])
 
     def back(P: Float[Array, "R N"], t: Any) -> tuple[Array, Any]:
-        PH, PM = steps.rows(t, P)
+        PH, PM = steps.rows(t, P, kept)
         return jnp.where(steps.resets[t], 0, PH), {n: PM[n][r.first :] for n, r in memory.rows}
 
     eye = jnp.zeros((len(memory.places), N), dtype)

@@ -170,12 +170,13 @@ class Move(NamedTuple):
 
 def moves(layers: tuple[LayerJac, ...], resets: Bool[Array, " k"]) -> dict[str, Move]:
     """What the steps of a segment, stacked, do to every weight of a layer."""
-    found, counts = {}, since_reset(resets)[:, None, None, None]
+    found, counts = {}, since_reset(resets)
     for layer in layers:
         S, S0 = _later(layer.E, resets)
         for name, D in layer.D.items():
             # steps before a later reset are left out, even where they are not finite
-            found[name] = Move(layer.feats[name], jnp.where(counts, times(S, D), 0), S0)
+            feats = jnp.where(counts[:, None], layer.feats[name], 0)
+            found[name] = Move(feats, jnp.where(counts[:, None, None, None], times(S, D), 0), S0)
     return found
 
 
