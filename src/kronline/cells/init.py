@@ -146,8 +146,8 @@ class Ring:
 
     Example:
         >>> import kronline as kl
-        >>> kl.LRU(64, 4, init_own=kl.Ring(0.99, 0.999)).init_own
-        Ring(smallest=0.99, largest=0.999)
+        >>> kl.LRU(64, 4, init_own=kl.Ring(0.5, 0.99)).init_own
+        Ring(smallest=0.5, largest=0.99)
 
     Reference: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences, ICML 2023.
     """
