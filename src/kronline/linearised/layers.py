@@ -19,7 +19,22 @@ def some(a: Array, which: tuple[int, ...], axis: int) -> Array:
     """Some places along an axis; the array itself, if these are all."""
     if which == tuple(range(a.shape[axis])):
         return a
-    return jnp.take(a, np.array(which, int), axis=axis)
+    # by slices: XLA's gather and scatter are slow on CPUs
+    parts = [jax.lax.slice_in_dim(a, i, i + 1, axis=axis) for i in which]
+    return jnp.concatenate(parts or [jax.lax.slice_in_dim(a, 0, 0, axis=axis)], axis)
+
+
+def spread(a: Array, which: tuple[int, ...], of: int, axis: int) -> Array:
+    """The reverse: at these of so many places along an axis, with zeros elsewhere."""
+    if which == tuple(range(of)):
+        return a
+    shape = list(a.shape)
+    shape[axis] = 1
+    zero, at = jnp.zeros(shape, a.dtype), {place: i for i, place in enumerate(which)}
+    parts = [
+        jax.lax.slice_in_dim(a, at[i], at[i] + 1, axis=axis) if i in at else zero for i in range(of)
+    ]
+    return jnp.concatenate(parts, axis)
 
 
 class LayerWeight(NamedTuple):

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float
 
 from kronline.linearised import Grads, Layer, LayerWeight, Outer, Structure
 from kronline.linearised import gradients as gr
+from kronline.linearised.layers import spread
 from kronline.noise import Draw, Draws
 from kronline.traces import in_layer
 from kronline.traces.base import Read, Steps, since_reset
@@ -186,7 +187,7 @@ def _merged(
     if move is not None and rows.layer is not None and rows.weight is not None:
         through = P[:, rows.layer.places]  # (R, c, n)
         crossed = jnp.einsum("Rcn,pcgn->Rpgn", through, old.own)
-        left = left.at[:, :, np.array(rows.weight.gates, int)].add(crossed)
+        left = left + spread(crossed, rows.weight.gates, rows.weight.of, 2)
         kept = jax.vmap(partial(in_layer.times, move.S))(old.own)
         own = jnp.concatenate([move.SD, jnp.where(cut, 0, kept)]).reshape(len(U), -1)
     B = jnp.concatenate([PM, left.swapaxes(0, 1)])

@@ -17,13 +17,13 @@ from typing import Any, Literal, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kronline import native
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Layer, LayerJac, LayerWeight, Structure
 from kronline.linearised import gradients as gr
+from kronline.linearised.layers import spread
 from kronline.noise import Noise
 from kronline.show import called
 from kronline.traces.base import Read, Steps, Trace, since_reset
@@ -52,7 +52,7 @@ class Traces:
         """`δ·e` in the shape of each weight: zero for gates that nothing is remembered of."""
         # as a sum of one part, to which the exact part's factors can be added unmultiplied
         return {
-            w.name: gr.Sum((_whole(read[w.name], w),))
+            w.name: gr.Sum((spread(read[w.name], w.gates, w.of, 1),))
             for layer in self.layers
             for w in layer.weights
         }
@@ -60,12 +60,6 @@ class Traces:
     def reset(self, flag: Bool[Array, ""]) -> "Traces":
         """e = 0 where flag is set."""
         return replace(self, e=jax.tree.map(lambda a: jnp.where(flag, 0, a), self.e))
-
-
-def _whole(g: Float[Array, "m g n"], w: LayerWeight) -> Float[Array, "m r n"]:
-    if len(w.gates) == w.of:
-        return g
-    return jnp.zeros((g.shape[0], w.of, g.shape[2]), g.dtype).at[:, np.array(w.gates, int)].set(g)
 
 
 def start(structure: Structure) -> Traces:
