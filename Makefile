@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/kronline demo
 
 test: install-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install-dev
 	$(BIN)/ruff check src tests examples docs benchmarks

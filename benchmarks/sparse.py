@@ -94,7 +94,7 @@ def main() -> None:
     clock = time.process_time if args.cpu else time.perf_counter
     of = "CPU time, " if args.cpu else ""
     print(f"KF-RTRL, RHN, {args.lanes} lanes; {of}native kernel: {native.status().reason}\n")
-    print("| n | recurrent weights | ms a step | of dense |\n|---|---|---|---|")
+    print("| n | recurrent weights | ms per step | of dense |\n|---|---|---|---|")
     for n in args.hidden:
         found = measure(n, args.lanes, args.rounds, args.seconds, clock)
         for name, (step, ratio) in found.items():

@@ -251,6 +251,22 @@ def copy_million() -> str:
     return table(["", "rate", *(f"T at {s:,}" for s in marks), *LEARNT], rows)
 
 
+def copy_deep() -> str:
+    """Stacks of blocks of LRU: T on the way, and what is learnt at the end."""
+    marks = (60_000, 100_000, 200_000, 400_000, 700_000)
+    rows = []
+
+    def key(g: Group) -> Any:
+        return g.config["cell"].count("Block"), g.config["steps"], g.method, g.config["rate"]
+
+    for g in sorted(groups("copy", "copy-deep"), key=key):
+        T = [shown("T", Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
+        blocks, size = g.config["cell"].count("Block"), f"{g.runs[0].about['parameters']:,}"
+        rows.append([blocks, size, g.method, rate(g), *T, *learnt(g), len(g.runs), minutes(g)])
+    head = ("blocks", "parameters", "", "rate", *(f"T at {s:,}" for s in marks))
+    return table([*head, *LEARNT, "seeds", "minutes"], rows)
+
+
 def ptb() -> str:
     """The paper's table, with ours, each method at its best rate."""
     found = sorted(best_rates(groups("text", "ptb")).shown, key=lambda g: mean(g, "valid"))
@@ -421,6 +437,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "copy": copy,
     "copy-solve": copy_solve,
     "copy-million": copy_million,
+    "copy-deep": copy_deep,
     "copy-beyond": copy_beyond,
     "ptb": ptb,
     "ptb-rates": ptb_rates,

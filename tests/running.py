@@ -4,7 +4,6 @@ Both compile in the same way, so that their runs can be compared byte by byte.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -27,9 +26,8 @@ def command(*args):
 
 def process(*args, **kwargs):
     """A process of its own."""
-    env = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "kronline", *map(str, args)]
-    return subprocess.Popen(words, env=env, **kwargs)
+    return subprocess.Popen(words, **kwargs)
 
 
 STEPS = {"copy": 200, "text": 1000}

@@ -7,16 +7,28 @@ from kronline._version import (
     __version__ as __version__,
 )
 from kronline.cells import (
+    ELSTM as ELSTM,
+)
+from kronline.cells import (
     GRU as GRU,
 )
 from kronline.cells import (
     LIF as LIF,
 )
 from kronline.cells import (
+    LRU as LRU,
+)
+from kronline.cells import (
     LSTM as LSTM,
 )
 from kronline.cells import (
     RHN as RHN,
+)
+from kronline.cells import (
+    RTU as RTU,
+)
+from kronline.cells import (
+    Block as Block,
 )
 from kronline.cells import (
     Blocks as Blocks,
@@ -31,6 +43,9 @@ from kronline.cells import (
     Embedded as Embedded,
 )
 from kronline.cells import (
+    FanIn as FanIn,
+)
+from kronline.cells import (
     LeakyTanh as LeakyTanh,
 )
 from kronline.cells import (
@@ -38,6 +53,12 @@ from kronline.cells import (
 )
 from kronline.cells import (
     LowRank as LowRank,
+)
+from kronline.cells import (
+    MinGRU as MinGRU,
+)
+from kronline.cells import (
+    MinLSTM as MinLSTM,
 )
 from kronline.cells import (
     Normal as Normal,
@@ -50,6 +71,9 @@ from kronline.cells import (
 )
 from kronline.cells import (
     ResetBeforeGRU as ResetBeforeGRU,
+)
+from kronline.cells import (
+    Ring as Ring,
 )
 from kronline.cells import (
     Spectral as Spectral,
@@ -124,6 +148,9 @@ from kronline.estimators.methods import (
     snap as snap,
 )
 from kronline.estimators.methods import (
+    spatial as spatial,
+)
+from kronline.estimators.methods import (
     tbptt as tbptt,
 )
 from kronline.estimators.methods import (
@@ -185,6 +212,9 @@ from kronline.traces import (
 )
 from kronline.traces import (
     Exact as Exact,
+)
+from kronline.traces import (
+    InLayer as InLayer,
 )
 from kronline.traces import (
     Nothing as Nothing,

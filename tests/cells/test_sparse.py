@@ -218,7 +218,7 @@ def test_by_name():
         ("RHN(sparse=Blocks(0.5, 0))", "needs size >= 1, an integer, got 0"),
         ("RHN(sparse=Blocks(0.5, seed=-1))", "needs seed >= 0, an integer, got -1"),
         ("RHN(sparse=Blocks())", "missing .* 'density'"),
-        ("RHN(sparse=Block(0.25))", "got 'Block'; did you mean 'Blocks'"),
+        ("RHN(sparse=Blocs(0.25))", "got 'Blocs'; did you mean 'Block"),
         ("RHN(sparse=os.system('true'))", "must be NAME"),
         ("DeepRHN(sparse=Blocks(0.5))", "unexpected keyword argument 'sparse'"),
     ],

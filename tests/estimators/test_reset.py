@@ -4,6 +4,8 @@ A lane whose state and memory hold anything at all must be, after a reset, what 
 every estimator, by the native kernel and in pure JAX, at the start of a segment and inside it.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from kronline.cells.base import Opaque
 from kronline.estimators import methods
 from kronline.linearised import UnitH, UnitM, WeightJac
 from kronline.traces import segment_merge
+from kronline.traces.cross_layer import Crossed
 from kronline.traces.kf_tbptt import Carried
 from kronline.traces.segment_merge import Pairs
 from small import INPUTS, LANES, SYMBOLS, start
@@ -25,6 +28,7 @@ POISON = (np.inf, np.nan, 1e38)
 PATHS = pytest.mark.parametrize("use", [True, False], ids=["native", "pure"])
 
 UNITS, LAYERS = kl.LSTM(2, INPUTS), kl.Stack((kl.Tanh(2, INPUTS), kl.RHN(2, 2)))
+DIAGONAL = kl.Stack((kl.LRU(2, INPUTS), kl.ELSTM(2, 4)))
 ANY, LINEAR = Opaque(kl.Tanh(2, INPUTS)), kl.DeepRHN(2, INPUTS)
 
 EVERY = {
@@ -66,6 +70,8 @@ EVERY = {
     ],
     LAYERS: [kl.snap(1, 1), kl.snap(1, 4)],
     LINEAR: [kl.kf_tbptt(4, pairs=3), kl.ok(2, 1)],
+    DIAGONAL: [kl.spatial(1), kl.spatial(4), kl.kf_tbptt(4, pairs=2)],
+    kl.RTU(2, INPUTS): [kl.rtrl(), kl.rtrl(4)],
     ANY: [kl.rtrl(4), kl.uoro(window=4), kl.tbptt(4), kl.rolling_tbptt(6, every=4)],
 }
 # the kernel takes the products of these, for unit-wise cells: for all others there is one path
@@ -75,7 +81,7 @@ CASES = [
     for cell, some in EVERY.items()
     for estimator in some
     for use in (True, False)
-    if use or (cell is UNITS and estimator.name.startswith(KERNEL))
+    if use or (cell is UNITS and estimator.name.startswith(KERNEL)) or cell.structure().layers
 ]
 NAMES = [f"{type(c).__name__}-{e.name}-{'native' if use else 'pure'}" for c, e, use in CASES]
 
@@ -97,6 +103,8 @@ def lane_0(state, value):
     s, memory = jax.tree.map(put, (state.s, state.memory))
     if isinstance(memory, Carried):
         memory = memory._replace(tail=state.memory.tail)
+    if isinstance(memory, Crossed):
+        memory = replace(memory, tail=state.memory.tail)
     return state._replace(s=s, memory=memory)
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from compiling import UNOPTIMISED
 from kronline import cache
 from kronline.native import build
 from running import SMALL
@@ -20,7 +21,7 @@ def kronline(place, run, **env):
     plain = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     # small programs are worth keeping, too, and whether they are found is told
     plain |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    plain |= {"JAX_LOG_COMPILES": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    plain |= {"JAX_LOG_COMPILES": "1", UNOPTIMISED: "1"}
     words = [sys.executable, "-m", "kronline", *TRAIN, "--out", str(run)]
     env = plain | {"XDG_CACHE_HOME": str(place)} | env
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)

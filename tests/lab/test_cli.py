@@ -13,7 +13,7 @@ import pytest
 
 import kronline as kl
 from kronline import spec
-from kronline.lab import cli
+from kronline.lab import about, cli
 from kronline.lab.cli import demo
 from kronline.lab.start import main
 
@@ -169,6 +169,25 @@ def test_the_help_names_version_and_completion(tmp_path):
         """
         done = subprocess.run(["bash", "-c", see], capture_output=True, text=True, check=True)
         assert wanted in done.stdout.split(), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("shell", about.SHELLS)
+def test_completion_is_there_for_the_shells_that_are_named(shell):
+    assert "kronline" in shown(about.COMPLETION, shell)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    named = re.search(rf"`kronline {about.COMPLETION} (\w+)[^`]*`\s+\(or (\w+), or (\w+),", readme)
+    assert named.groups() == about.SHELLS
+    first, *others = about.SHELLS
+    assert f"`kronline {about.COMPLETION} {first}` (or {', or '.join(others)})" in about.ABOUT
+    assert ", ".join(about.SHELLS) in shown("--help")
+
+
+@pytest.mark.parametrize("words", [["tcsh"], ["power"], []])
+def test_completion_for_another_shell_is_refused(words, capsys):
+    assert code(about.COMPLETION, *words) == 2
+    err = capsys.readouterr().err
+    assert "needs one of bash, zsh, fish" in err
+    assert "Traceback" not in err
 
 
 HALVED = """

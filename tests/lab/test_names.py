@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from kronline import Tanh, softmax, spec
+from kronline import MinGRU, Tanh, softmax, spec
 from kronline.errors import UsageError
 from kronline.estimators import methods
 from kronline.lab.analysis import labels
@@ -37,6 +37,7 @@ METHODS = {
     "rolling_tbptt(2)": "Rolling TBPTT-2",
     "rtrl": "RTRL",
     "snap(1)": "SnAp-1",
+    "spatial(2)": "Spatial-2",
     "tbptt(2)": "TBPTT-2",
     "uoro": "UORO",
 }
@@ -59,7 +60,8 @@ def test_a_method_is_known_everywhere(text, tmp_path):
             variance.estimator(text, 2)
     else:
         assert variance.estimator(text, 2) == method
-    assert TextTask(estimator=text).learner(Tanh(2, 3), softmax(3), 4).estimator == method
+    cell = MinGRU(2, 3) if text.startswith("spatial") else Tanh(2, 3)
+    assert TextTask(estimator=text).learner(cell, softmax(3), 4).estimator == method
     (member,) = members(CopySweep(estimators=(text,), rates=(1e-3,), seeds=(0,)), tmp_path)
     assert member.settings.estimator == text
     assert labels.method(text) == labels.method(member.settings.estimator) == METHODS[text]
@@ -73,7 +75,8 @@ def test_a_method_by_its_parts_has_the_same_name():
 
 @pytest.mark.parametrize("text", METHODS)
 def test_a_method_learns(text):
-    run = CopyTask(estimator=text, cell="LeakyTanh", hidden=2, lanes=2, steps=4)
+    cell = "Stack(LRU, LRU)" if text.startswith("spatial") else "LeakyTanh"
+    run = CopyTask(estimator=text, cell=cell, hidden=2, lanes=2, steps=4)
     exp = run.build()
     training = train.start(exp.learner, exp.stream, jax.random.key(0), run.lanes)
     before = jax.tree.map(np.asarray, training.learner.params.readout)

@@ -10,7 +10,7 @@ import pytest
 
 import kronline as kl
 from kronline.lab.runs import training as train
-from kronline.lab.tasks.copy import Copy
+from kronline.lab.tasks.strings import Copy
 
 LEARNER = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.kf_rtrl(), optax.sgd(0.1))
 BLOCKS = kl.Learner(kl.RHN(3, 4), kl.softmax(4), kl.tbptt(5), optax.sgd(0.1))

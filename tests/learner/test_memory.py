@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from compiling import as_users_have_it
+
 PROGRAM = """
 import resource, sys
 import jax, jax.numpy as jnp, optax
@@ -49,7 +51,7 @@ def test_many_steps_take_the_memory_of_ten_thousand(method):
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"},
+        env={**as_users_have_it(), "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"},
     )
     early, late, loss = (float(v) for v in done.stdout.split())
     print(f"{method}: peak {early:.0f} kB after 10000 steps, {late:.0f} kB after {STEPS}")

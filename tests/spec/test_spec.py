@@ -32,6 +32,13 @@ CELLS = {
             kl.Stack((kl.GRU(2, 4), kl.LowRank(kl.Tanh(3, 2), 1))), 9, init_weights=kl.Uniform(0.5)
         )
     ),
+    "LRU(2, 3, init_own=Ring(smallest=0.99))": kl.LRU(2, 3, init_own=kl.Ring(0.99)),
+    "RTU(2, 3, activation='tanh')": kl.RTU(2, 3, activation="tanh"),
+    "ELSTM(2, 3, bias=False)": kl.ELSTM(2, 3, bias=False),
+    "MinLSTM(2, 3, init_weights=FanIn(scale=2.0))": kl.MinLSTM(2, 3, init_weights=kl.FanIn(2)),
+    "Stack((Block(LRU(2, 3), width=4), Block(MinGRU(2, 4), glu=False)), see_input=True)": kl.Stack(
+        (kl.Block(kl.LRU(2, 3), 4), kl.Block(kl.MinGRU(2, 4), glu=False)), see_input=True
+    ),
     "LowRank(RHN(256, 50), 16)": kl.LowRank(kl.RHN(256, 50), 16),
     "Opaque(GRU(3, 2))": kl.Opaque(kl.GRU(3, 2)),
     "RHN(64, 4, init_weights=gate_bias(Orthogonal(), t=-1.0), sparse=Blocks(0.25, seed=3))": kl.RHN(
@@ -84,6 +91,8 @@ ESTIMATORS = {
     "rtrl(window='all')": kl.rtrl("all"),
     "snap(1)": kl.snap(),
     "snap(2, window=1)": kl.snap(2, 1),
+    "spatial(10)": kl.spatial(10),
+    "Online(InLayer())": kl.Online(kl.InLayer()),
     "tbptt(25)": kl.tbptt(25),
     "uoro()": kl.uoro(),
     "uoro(copies=2, window=1)": kl.uoro(2, 1),

@@ -13,7 +13,7 @@ from kronline import native
 from kronline.show import show
 from kronline.verifier import enumeration as proofs
 from kronline.verifier.report import Check, Report
-from kronline.verifier.suite import CELLS, jobs_for, run
+from kronline.verifier.suite import CELLS, DEEP, DIAGONAL, jobs_for, run
 from kronline.verifier.theorem import stops_growing
 
 CELL = kl.Tanh(2, 2)
@@ -152,11 +152,21 @@ def test_the_default_set_from_the_command_line():
     everywhere = {"the trace starts", "mean of the trace", "Var_t"}
     for estimator in ("kf_rtrl()", "uoro()"):
         wanted[estimator] |= everywhere
+
+    def proven(name, estimator):
+        rows = [c for c in report["checks"] if c["name"].startswith(name)]
+        return {c["cell"] for c in rows if c["estimator"] == estimator}
+
     for estimator, names in wanted.items():
         for name in names:
-            rows = [c for c in report["checks"] if c["name"].startswith(name)]
-            rows = [c for c in rows if c["estimator"] == estimator]
-            assert {c["cell"] for c in rows if "pure JAX" not in c["cell"]} == cells
+            assert proven(name, estimator) >= cells
+    diagonal = {show(cell) for cell in DIAGONAL.values()}
+    two, three = (show(DEEP[name]) for name in ("two blocks", "three blocks"))
+    assert proven("gradient = BPTT", "rtrl()") >= {*diagonal, two, three}
+    assert proven("cheap = dense RTRL", "rtrl()") == diagonal
+    assert proven("gradient = definition", "spatial(2)") == {two}
+    assert proven("biased as stated", "spatial(2)") == {two}
+    assert two in proven("bias of the gradient", "kf_tbptt(2, pairs=1)")
     unbiased = {c["estimator"] for c in report["checks"] if "bias of" in c["name"]}
     assert {"kf_rtrl()", "kf_rtrl(copies=2)", "uoro()", "reverse_kf()"} <= unbiased
     assert {"ok(1)", "ok(2)", "kf_tbptt(2, pairs=1)", "kf_tbptt(2, pairs=2)"} <= unbiased

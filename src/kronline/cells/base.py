@@ -5,8 +5,8 @@ Three kinds, by what a trace may know about them:
 - `Cell`: any differentiable step. UORO, RTRL, BPTT and TBPTT take it.
 - `LinearCell`: every weight enters as `z = linear(name, *pieces)`. One Kronecker pair per weight
   matrix is then exactly unbiased, whatever the step does with z.
-- `UnitCell`: also, each unit's new state depends on its own z and old state only (the paper's
-  Lemma 1). Written as a function of ONE unit's scalars; D, E, H and ĥ are derived here.
+- `UnitCell` (`unit.py`): also, each unit's new state depends on its own z and old state only (the
+  paper's Lemma 1). Written as a function of ONE unit's scalars; D, E, H and ĥ are derived there.
 
 There is no batch axis and no algorithm in this package.
 """
@@ -14,9 +14,9 @@ There is no batch axis and no algorithm in this package.
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from kronline import linearised as jac
-from kronline.cells.blocks import Blocks
-from kronline.cells.init import GateBias, Init, Normal, Weight, needs_initialiser
-from kronline.errors import whole_numbers
-from kronline.linearised import BlockH, Vector
+from kronline.cells.init import GateBias, Init, Weight
+from kronline.linearised import Vector
 from kronline.linearised.gradients import Grads
+
+if TYPE_CHECKING:
+    from kronline.cells.unit import UnitCell
 
 Params = Any
 Input = Float[Array, " d"] | Int[Array, ""]  # a vector, or one symbol
@@ -67,6 +68,11 @@ def apply(W: Float[Array, "m r n"], pieces: tuple[Piece, ...]) -> Float[Array, "
         z = z + (rows[p.symbol] if isinstance(p, OneHot) else jnp.tensordot(p, rows, axes=1))
         at += size
     return z
+
+
+def within(prefix: str, linear: Linear) -> Linear:
+    """`linear` for a cell inside another: its weights' names get a prefix."""
+    return lambda name, *pieces: linear(f"{prefix}.{name}", *pieces)
 
 
 class Cell(ABC):
@@ -143,6 +149,30 @@ class Cell(ABC):
         return grads
 
 
+class UnitLayer(NamedTuple):
+    """A layer whose units read no other unit's state, and where it is in the whole cell."""
+
+    cell: "UnitCell"
+    prefix: str  # of its weights' names
+    at: int  # where its state begins
+
+    def within(self, prefix: str, at: int) -> "UnitLayer":
+        """The same layer inside of another cell."""
+        return UnitLayer(self.cell, prefix + self.prefix, at + self.at)
+
+
+class Layers(NamedTuple):
+    """A cell made of such layers, lowest first."""
+
+    layers: tuple[UnitLayer, ...]
+    first: dict[str, int]  # for each weight, the lowest layer whose state it moves within a step
+
+    def within(self, prefix: str, at: int, below: int = 0) -> "Layers":
+        """The same layers inside of another cell, with so many other layers below."""
+        first = {prefix + name: below + layer for name, layer in self.first.items()}
+        return Layers(tuple(layer.within(prefix, at) for layer in self.layers), first)
+
+
 class LinearCell(Cell):
     """A step whose weights enter only as `z = linear(name, *pieces)`.
 
@@ -214,7 +244,14 @@ class LinearCell(Cell):
         Derivatives with respect to dz are `∂s'/∂z`: together with the features they determine
         `∂s'/∂W`, in a fraction of the memory.
         """
-        weights, feats = self.weights(), {}
+        new, feats, _ = self._traced(params, dz, s, x)
+        return new, feats
+
+    def _traced(
+        self, params: Params, dz: dict[str, Array] | None, s: Vector, x: Input
+    ) -> tuple[Vector, dict[str, Float[Array, " m"]], dict[str, Float[Array, "r n"]]]:
+        """The same, with every z."""
+        weights, feats, met = self.weights(), {}, {}
 
         def linear(name: str, *pieces: Piece) -> Float[Array, "r n"]:
             if name in feats:
@@ -225,31 +262,78 @@ class LinearCell(Cell):
             W = masked(params[name], weights[name])
             feats[name] = features(pieces, W.dtype)
             z = apply(W, pieces)
-            return z if dz is None else z + dz[name]
+            met[name] = z if dz is None else z + dz[name]
+            return met[name]
 
         new = self.forward(linear, s, x)
-        return new, {name: feats[name] for name in weights}
+        return new, {name: feats[name] for name in weights}, met
 
     def linearise(self, params: Params, s: Vector, x: Input) -> jac.Lin:
         """Groups with dense M and H, by N reverse passes through the step."""
         dtype = s.dtype
         zero = {name: jnp.zeros(w.shape[1:], dtype) for name, w in self.weights().items()}
 
-        def f(s: Vector, dz: dict[str, Array]) -> tuple[Vector, tuple[Vector, dict[str, Array]]]:
-            new, feats = self.traced(params, dz, s, x)
-            return new, (new, feats)
+        def f(s: Vector, dz: dict[str, Array]) -> tuple[Vector, Any]:
+            new, feats, z = self._traced(params, dz, s, x)
+            return new, (new, feats, z)
 
-        (H, M), (new, feats) = jax.jacrev(f, argnums=(0, 1), has_aux=True)(s, zero)
+        (H, M), (new, feats, z) = jax.jacrev(f, argnums=(0, 1), has_aux=True)(s, zero)
         groups = {
             name: jac.WeightJac(feats[name], jac.DenseM(M[name]), mask_of(w, dtype))
             for name, w in self.weights().items()
         }
-        return jac.Kronecker(new, groups, jac.DenseH(H))
+        return jac.Kronecker(new, groups, jac.DenseH(H), self._layers(s, feats, z))
+
+    def met(self, params: Params, s: Vector, x: Input) -> jac.Met:
+        """What traces inside layers need of a step; H and M are not formed."""
+        _, feats, z = self._traced(params, None, s, x)
+        return jac.Met(self._layers(s, feats, z), feats)
+
+    def _layers(
+        self, s: Vector, feats: dict[str, Array], z: dict[str, Array]
+    ) -> tuple[jac.LayerJac, ...]:
+        """Each layer of a diagonal recurrence to first order, by forward mode through one unit."""
+        found = []
+        for cell, prefix, at in (self.diagonal() or Layers((), {})).layers:
+            slots = s[at : at + cell.size].reshape(-1, cell.hidden)
+            mine = {name: prefix + name for name in cell.weights()}
+            own_z = [z[mine[name]] for name in mine if name == "own"]
+            D, E, *own = cell.derivatives(z[mine["W"]], slots, *own_z)
+            weights = {n: (feats[mine[n]], d) for n, d in zip(mine, (D, *own), strict=True)}
+            found.append(cell.layer(E, weights, prefix))
+        return tuple(found)
+
+    def rows(
+        self, params: Params, s: Vector, x: Input, P: Float[Array, "p c"], places: np.ndarray
+    ) -> tuple[Float[Array, "p N"], dict[str, Float[Array, "p r n"]]]:
+        """`P H`, and `P M` of every weight: one reverse pass per row of P; H is not formed.
+
+        Args:
+            params, s, x: of the step.
+            P: its columns at these places of the new state; the others are zero.
+            places: c of them. What only moves other places is not computed.
+        """
+        zero = {name: jnp.zeros(w.shape[1:], s.dtype) for name, w in self.weights().items()}
+        _, back = jax.vjp(lambda s, dz: self.traced(params, dz, s, x)[0][places], s, zero)
+        return jax.vmap(back)(P)
+
+    def diagonal(self) -> Layers | None:
+        """The layers of a cell in which no unit reads another unit's state of its own layer.
+
+        None for any other cell. A layer may read the new state of those below it.
+        """
+        return None
 
     def structure(self, params: Params = None) -> jac.Structure:
-        """Also that weights are visible, and where H and M may differ from zero."""
-        told = super().structure(params)
-        return replace(told, linear=True, pattern=partial(pattern, self))
+        """Also that weights are visible, where H and M may differ from zero, and the layers."""
+        told = replace(super().structure(params), linear=True, pattern=partial(pattern, self))
+        found = self.diagonal()
+        if found is None:
+            return told
+        layers = tuple(cell.told(prefix, at) for cell, prefix, at in found.layers)
+        own = {name: i for i, layer in enumerate(layers) for name, *_ in layer.weights}
+        above = {name: own.get(name, first - 1) + 1 for name, first in found.first.items()}
+        return replace(told, layers=layers, above=above)
 
     def project(self, grads: Grads) -> Grads:
         """Drop the gradient of weights that do not exist (masks)."""
@@ -292,140 +376,6 @@ def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
 def mask_of(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
     """Its mask as a JAX array, if there is one."""
     return None if w.mask is None else jnp.asarray(w.mask, dtype)
-
-
-@dataclass(frozen=True)
-class UnitCell(LinearCell):
-    """A cell given by ONE unit's scalars: `unit(z, s)`. Subclasses name gates and slots.
-
-    `z = ĥ W` with ĥ = [slots that are read, x, 1], then the same function of each unit's own z and
-    slots: the paper's class of networks. D, E and H are derived from `unit`.
-
-    Args:
-        hidden: units, n.
-        inputs: length of an input vector, or number of symbols.
-        bias: whether ĥ ends in a constant 1.
-        init_weights: how W starts; N(0, 0.01²) as in the paper's group's later code.
-        sparse: which units read which, in blocks; None: all read all.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> import jax, jax.numpy as jnp, kronline as kl
-        >>> @dataclass(frozen=True)
-        ... class MinimalGated(kl.UnitCell):
-        ...     gates = ("f", "g")  # two linear maps of [h, x, 1]
-        ...
-        ...     def unit(self, z, s):  # one unit: z of its gates, s of its slots
-        ...         f = jax.nn.sigmoid(z[0])
-        ...         return (1 - f) * s[0] + f * jnp.tanh(z[1])
-        >>> MinimalGated(3, 2).weights()["W"].shape  # (3 + 2 + 1, gates, units)
-        (6, 2, 3)
-
-    Reference: Mujika, Meier & Steger, NeurIPS 2018, Lemma 1.
-    """
-
-    hidden: int
-    inputs: int
-    bias: bool = field(default=True, kw_only=True)
-    init_weights: Init = field(default=Normal(), kw_only=True)
-    sparse: Blocks | None = field(default=None, kw_only=True)
-
-    gates: ClassVar[tuple[str, ...]] = ("z",)  # r linear maps of ĥ
-    slots: ClassVar[tuple[str, ...]] = ("h",)  # q numbers that each unit remembers
-    reads: ClassVar[tuple[str, ...]] = ("h",)  # the slots in ĥ, which the readout sees too
-
-    def __post_init__(self) -> None:
-        whole_numbers(self, "hidden", "inputs")
-        needs_initialiser(type(self).__name__, self.init_weights)
-        if self.sparse is not None and not isinstance(self.sparse, Blocks):
-            raise ValueError(
-                f"{type(self).__name__} needs sparse=Blocks(density) or None, got {self.sparse!r}"
-            )
-
-    @abstractmethod
-    def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:
-        """One unit's new slots: a tuple of q scalars, or one scalar where q = 1."""
-
-    def mask(self) -> np.ndarray | None:
-        """(m, r, n) or (m, r, 1): 0 where a weight does not exist; None: all weights exist."""
-        return None
-
-    @property
-    def size(self) -> int:
-        """`N = q n`."""
-        return len(self.slots) * self.hidden
-
-    @property
-    def outputs(self) -> int:
-        """The slots that are read."""
-        return len(self.reads) * self.hidden
-
-    @property
-    def read_slots(self) -> tuple[int, ...]:
-        """The places, among the slots, of those that are read."""
-        return tuple(self.slots.index(name) for name in self.reads)
-
-    def weights(self) -> dict[str, Weight]:
-        """One matrix W (m, r, n) for all gates: ĥ is common to them."""
-        w = Weight(self.outputs, self.inputs, self.bias, self.gates, self.hidden, self._mask())
-        return {"W": w}
-
-    def _mask(self) -> np.ndarray | None:
-        """The cell's mask, times that of the blocks."""
-        own = self.mask()
-        if self.sparse is None:
-            return own
-        mask = np.ones((self.outputs + self.inputs + int(self.bias), 1, self.hidden))
-        mask[: self.outputs, 0] = np.tile(self.sparse.mask(self.hidden), (len(self.reads), 1))
-        return np.repeat(mask, len(self.gates), axis=1) * (1 if own is None else own)
-
-    def output(self, s: Vector) -> Float[Array, " h"]:
-        """The slots that are read."""
-        return s.reshape(-1, self.hidden)[np.array(self.read_slots)].reshape(-1)
-
-    def units(self, z: Float[Array, "r n"], slots: Float[Array, "q n"]) -> Float[Array, "q n"]:
-        """The new slots of all units: `unit`, unit by unit."""
-        return jax.vmap(self._one, in_axes=-1, out_axes=-1)(z, slots)
-
-    def _one(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Float[Array, " q"]:
-        out = self.unit(z, s)
-        return jnp.reshape(jnp.stack(out) if isinstance(out, tuple) else out, (len(self.slots),))
-
-    def derivatives(
-        self, z: Float[Array, "r n"], slots: Float[Array, "q n"]
-    ) -> tuple[Float[Array, "q r n"], Float[Array, "q q n"]]:
-        """D and E: `D[a,k,j] = ∂f_a/∂z_k`, `E[a,b,j] = ∂f_a/∂s_b`, of unit j."""
-        derivative = jax.jacfwd(self._one, argnums=(0, 1))
-        return jax.vmap(derivative, in_axes=-1, out_axes=-1)(z, slots)
-
-    def pieces(self, s: Vector, x: Input) -> tuple[Piece, ...]:
-        """The parts of ĥ: the slots that are read, the input, and 1 for the bias."""
-        one = (jnp.ones(1, s.dtype),) if self.bias else ()
-        return self.output(s), encode(x, self.inputs), *one
-
-    def structure(self, params: Params = None) -> jac.Structure:
-        """Also that units are visible."""
-        return replace(super().structure(params), slots=len(self.slots))
-
-    def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
-        """`z = ĥ W`, then unit by unit."""
-        z = linear("W", *self.pieces(s, x))
-        return self.units(z, s.reshape(-1, self.hidden)).reshape(-1)
-
-    def linearise(self, params: Params, s: Vector, x: Input) -> jac.Lin:
-        """D and E by forward mode through one unit, O(n); H as `UnitH` or `BlockH`, in factors."""
-        w = self.weights()["W"]
-        W = masked(params["W"], w)
-        pieces, slots = self.pieces(s, x), s.reshape(-1, self.hidden)
-        z = apply(W, pieces)
-        D, E = self.derivatives(z, slots)
-        read = W[: self.outputs].reshape(len(self.reads), self.hidden, *W.shape[1:])
-        group = jac.WeightJac(features(pieces, W.dtype), jac.UnitM(D), mask_of(w, W.dtype))
-        H: jac.StateJac = jac.UnitH(read, D, E, self.read_slots)
-        if self.sparse is not None:
-            offsets = self.sparse.offsets(self.hidden)
-            H = BlockH(self.sparse.taken(read), D, E, self.read_slots, offsets)
-        return jac.Kronecker(self.units(z, slots).reshape(-1), {"W": group}, H)
 
 
 @dataclass(frozen=True)

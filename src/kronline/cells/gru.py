@@ -8,8 +8,9 @@ import numpy as np
 from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, UnitCell, encode
+from kronline.cells.base import Input, Linear, LinearCell, encode
 from kronline.cells.init import Init, Normal, Weight, needs_initialiser
+from kronline.cells.unit import UnitCell
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
 

@@ -1,5 +1,6 @@
 """Initialisations of a cell's weights: an argument of every cell."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -106,6 +107,83 @@ class Uniform:
         scale = w.units**-0.5 if self.scale is None else self.scale
         W = jax.random.uniform(key, w.shape, dtype, -scale, scale)
         return W.at[-1].set(0) if w.bias else W
+
+
+@dataclass(frozen=True)
+class FanIn:
+    """Weights from N(0, scale²/m) for m rows without the bias, biases zero: z starts of size scale.
+
+    Args:
+        scale: of z, for features of size 1.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.MinGRU(64, 4).init_weights
+        FanIn(scale=1.0)
+    """
+
+    scale: float = 1.0
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "m r n"]:
+        """Values of shape `w.shape`."""
+        std = self.scale / max(w.rows - int(w.bias), 1) ** 0.5
+        W = std * jax.random.normal(key, w.shape, dtype)
+        return W.at[-1].set(0) if w.bias else W
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Eigenvalues `ρ e^{iφ}` on a ring of the complex plane, for the own numbers of an LRU or RTU.
+
+    ρ² is uniform between the squares of the two moduli, so that eigenvalues are uniform on the
+    ring; φ is uniform from 0 to `phase`. Written down as logarithms: ρ = exp(−e^ν), φ = e^θ, and
+    for an LRU e^γ = √(1−ρ²), which makes a state of size 1 of inputs of size 1.
+
+    Args:
+        smallest: the smallest modulus ρ.
+        largest: the largest, below 1. A unit of modulus ρ remembers some 1/(1−ρ) steps.
+        phase: the largest φ; 2π: oscillations of every period.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.LRU(64, 4, init_own=kl.Ring(0.5, 0.99)).init_own
+        Ring(smallest=0.5, largest=0.99)
+
+    Reference: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences, ICML 2023.
+    """
+
+    smallest: float = 0.9
+    largest: float = 0.999
+    phase: float = 2 * math.pi
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.smallest < self.largest < 1 and self.phase > 0):
+            raise ValueError(
+                "Ring needs 0 <= smallest < largest < 1 and phase > 0, got "
+                f"{self.smallest}, {self.largest} and {self.phase}"
+            )
+
+    def __repr__(self) -> str:
+        return parts(self)
+
+    def __call__(self, key: Key[Array, ""], w: Weight, dtype: Any) -> Float[Array, "1 r n"]:
+        """One row: ν, θ, and γ where there is one."""
+        k_modulus, k_phase = jax.random.split(key)
+        lo, hi = self.smallest**2, self.largest**2
+        modulus2 = jax.random.uniform(k_modulus, (w.units,), dtype, lo, hi)
+        # not 0, whose logarithm is not finite
+        phase = jax.random.uniform(k_phase, (w.units,), dtype, 1e-3 * self.phase, self.phase)
+        values = {
+            "nu": jnp.log(-jnp.log(jnp.maximum(modulus2, 1e-12)) / 2),
+            "theta": jnp.log(phase),
+            "gamma": jnp.log(1 - modulus2) / 2,
+        }
+        if w.rows != 1 or not set(w.gates) <= set(values):
+            raise ValueError(
+                f"Ring needs numbers of each unit's own called {', '.join(values)}, got "
+                f"{', '.join(w.gates)}; use another initialisation"
+            )
+        return jnp.stack([values[gate] for gate in w.gates])[None]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import UnitCell
 from kronline.cells.init import Init, Spectral
+from kronline.cells.unit import UnitCell
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

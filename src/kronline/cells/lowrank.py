@@ -13,13 +13,13 @@ from kronline.cells.base import (
     Linear,
     LinearCell,
     Params,
-    UnitCell,
     apply,
     features,
     mask_of,
     masked,
 )
 from kronline.cells.init import Init, Orthogonal, Weight
+from kronline.cells.unit import UnitCell
 from kronline.errors import whole_numbers
 from kronline.linearised import LowRankH, Vector
 
@@ -55,13 +55,18 @@ class LowRank(LinearCell):
                 "LowRank(RHN(64, 4), rank=16), for instance"
             )
         whole_numbers(self, "rank")
-        if self.rank > self.cell.outputs:
+        if self.cell.own or not self.cell.reads:
             raise ValueError(
-                f"LowRank needs rank <= {self.cell.outputs}, the numbers that the cell reads of "
+                f"LowRank needs a cell that reads its state, and whose units have no numbers of "
+                f"their own, got {self.cell}; without LowRank its recurrence is diagonal already"
+            )
+        if self.rank > self.cell.recurrent:
+            raise ValueError(
+                f"LowRank needs rank <= {self.cell.recurrent}, the numbers that the cell reads of "
                 f"its state, got {self.rank}; without LowRank the rank is full"
             )
         mask = self.cell.weights()["W"].mask
-        if mask is not None and (mask[: self.cell.outputs] != mask[:1]).any():
+        if mask is not None and (mask[: self.cell.recurrent] != mask[:1]).any():
             raise ValueError(
                 f"LowRank needs a cell whose recurrent weights all exist, or none of a gate's, got "
                 f"{self.cell}; leave sparse=... out"
@@ -100,7 +105,7 @@ class LowRank(LinearCell):
     def initialiser(self, name: str) -> Init:
         """V's own, or as the cell says."""
         if name == "V":
-            return Orthogonal((self.cell.outputs / self.rank) ** 0.5)
+            return Orthogonal((self.cell.recurrent / self.rank) ** 0.5)
         return self.cell.initialiser("W")
 
     def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:

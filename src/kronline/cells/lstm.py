@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
-from kronline.cells.base import UnitCell
+from kronline.cells.unit import UnitCell
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,20 @@ from dataclasses import dataclass, field
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, Piece, encode
+from kronline.cells.base import (
+    Input,
+    Layers,
+    Linear,
+    LinearCell,
+    Piece,
+    UnitLayer,
+    encode,
+    features,
+    within,
+)
 from kronline.cells.init import Init, Normal, Weight, needs_initialiser
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
-
-
-def _within(prefix: str, linear: Linear) -> Linear:
-    """`linear` for a cell inside another: its weights' names get a prefix."""
-    return lambda name, *pieces: linear(f"{prefix}.{name}", *pieces)
 
 
 @dataclass(frozen=True)
@@ -23,14 +28,21 @@ class Stack(LinearCell):
     Args:
         layers: cells with visible linear maps, lowest first; each has as many inputs as the one
             below has outputs.
+        see_input: whether the readout sees the stack's input, too, beside the top layer's output.
 
-    Example:
+    Example: layers of one's own sizes.
         >>> import kronline as kl
         >>> kl.Stack((kl.RHN(64, 50), kl.RHN(32, 64))).outputs
         32
+
+    Example: a deep network of linear recurrent units.
+        >>> cell = kl.Stack((kl.Block(kl.LRU(64, 50), 64), kl.Block(kl.LRU(64, 64), 64)))
+        >>> len(cell.structure().layers)
+        2
     """
 
     layers: tuple[LinearCell, ...]
+    see_input: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -56,13 +68,17 @@ class Stack(LinearCell):
 
     @property
     def size(self) -> int:
-        """The states of all layers, one after another."""
-        return sum(layer.size for layer in self.layers)
+        """The states of all layers, one after another; then the input, if it is seen."""
+        return sum(layer.size for layer in self.layers) + self._seen
 
     @property
     def outputs(self) -> int:
-        """As the top layer."""
-        return self.layers[-1].outputs
+        """As the top layer, and the input, if it is seen."""
+        return self.layers[-1].outputs + self._seen
+
+    @property
+    def _seen(self) -> int:
+        return self.inputs if self.see_input else 0
 
     def weights(self) -> dict[str, Weight]:
         """Every layer's."""
@@ -78,18 +94,36 @@ class Stack(LinearCell):
         return self.layers[int(prefix.removeprefix("layer"))].initialiser(inner)
 
     def output(self, s: Vector) -> Float[Array, " h"]:
-        """The top layer's output."""
-        return self.layers[-1].output(s[-self.layers[-1].size :])
+        """The top layer's output, and the input, if it is seen."""
+        end = self.size - self._seen
+        top = self.layers[-1].output(s[end - self.layers[-1].size : end])
+        return jnp.concatenate([top, s[end:]]) if self.see_input else top
 
     def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """From the bottom up, within one step."""
         new, at = [], 0
+        seen = [features((encode(x, self.inputs),), s.dtype)] if self.see_input else []
         for i, layer in enumerate(self.layers):
-            mine = layer.forward(_within(f"layer{i}", linear), s[at : at + layer.size], x)
+            mine = layer.forward(within(f"layer{i}", linear), s[at : at + layer.size], x)
             at += layer.size
             new.append(mine)
             x = layer.output(mine)
-        return jnp.concatenate(new)
+        return jnp.concatenate([*new, *seen])
+
+    def diagonal(self) -> Layers | None:
+        """Those of its layers, if all are made of such."""
+        found: list[UnitLayer] = []
+        first: dict[str, int] = {}
+        at = 0
+        for i, layer in enumerate(self.layers):
+            inner = layer.diagonal()
+            if inner is None:
+                return None
+            inner = inner.within(f"layer{i}.", at, below=len(found))
+            first |= inner.first
+            found += inner.layers
+            at += layer.size
+        return Layers(tuple(found), first)
 
 
 @dataclass(frozen=True)
@@ -144,7 +178,15 @@ class Embedded(LinearCell):
         """As the cell inside."""
         return self.cell.output(s)
 
+    def diagonal(self) -> Layers | None:
+        """As the cell inside; the embedding moves its lowest layer, and belongs to none."""
+        inner = self.cell.diagonal()
+        if inner is None:
+            return None
+        inner = inner.within("cell.", 0)
+        return inner._replace(first={"embedding": 0, **inner.first})
+
     def forward(self, linear: Linear, s: Vector, x: Input) -> Vector:
         """Embed, then step."""
         piece: Piece = encode(x, self.inputs)
-        return self.cell.forward(_within("cell", linear), s, linear("embedding", piece)[0])
+        return self.cell.forward(within("cell", linear), s, linear("embedding", piece)[0])

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import UnitCell
+from kronline.cells.unit import UnitCell
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,11 @@ class Estimator(ABC):
     ) -> tuple[Vector, Memory, Params, Seen]:
         """Over one segment: new state, new memory, gradients of `Σ weight·loss`, what was seen."""
 
-    def with_own_loss(self) -> "OwnLoss":
+    def with_own_loss(self, cell: Cell) -> "OwnLoss":
         """This estimator for a loss of one's own, where δ is known only after the step.
+
+        Args:
+            cell: what it follows.
 
         Raises:
             TypeError: for an estimator that needs δ earlier.

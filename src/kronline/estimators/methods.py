@@ -18,6 +18,7 @@ from kronline.traces import (
     UORO,
     Average,
     Exact,
+    InLayer,
     Nothing,
     ReverseKF,
     SnAp,
@@ -38,6 +39,7 @@ __all__ = [
     "rolling_tbptt",
     "rtrl",
     "snap",
+    "spatial",
     "tbptt",
     "uoro",
 ]
@@ -328,6 +330,32 @@ def snap(order: int = 1, window: int | None = None) -> Online:
     2020.
     """
     return Online(SnAp(order), window)
+
+
+def spatial(k: int) -> Online:
+    """Exact inside k steps, and the layers' own exact traces for what lies before them.
+
+    For cells made of layers whose units read no other unit's state: LRU, RTU, ELSTM, MinGRU,
+    MinLSTM, blocks and stacks of these. Beyond the k steps, the gradient with respect to a layer's
+    state is multiplied with that layer's own trace. Ignores, beyond the k steps, what flows from a
+    weight to the states of the layers above it, and all weights that belong to no recurrent layer:
+    biased in a stack of two layers or more; in one layer nothing is ignored, and this is RTRL.
+    `kf_tbptt(k)` estimates what is ignored here. Costs O(q² |W|) once per k steps.
+
+    Args:
+        k: steps that are exact; updates come every k steps.
+
+    Returns:
+        the estimator `Online(InLayer(), k)`.
+
+    Example:
+        >>> import kronline as kl
+        >>> kl.spatial(10).ignores(kl.LRU(3, 2))  # one layer: nothing
+        ''
+
+    Reference: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023, for k = 1.
+    """
+    return Online(InLayer(), whole_number("spatial", "k", k))
 
 
 def rflo(window: int | None = None) -> Online:

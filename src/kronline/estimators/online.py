@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Cell
+from kronline.cells.base import Cell, LinearCell
 from kronline.errors import whole_number
 from kronline.estimators.base import Estimator, Model, Params, Seen, Segment, no_gradient
 from kronline.estimators.own_loss import NewestExact, OwnLoss, ReadAfterMerge
 from kronline.estimators.window import exact_segment
 from kronline.linearised import Vector
 from kronline.linearised import gradients as gr
-from kronline.linearised.gradients import Grads
 from kronline.noise import Draws, Noise
 from kronline.show import is_own
 from kronline.traces import Memory, Read, Steps, Trace, one_step
@@ -95,11 +94,13 @@ class Online(Estimator):
             return self._step(model, params, s, memory, seg, noise)
         return self._window(model, params, s, memory, seg, noise)
 
-    def with_own_loss(self) -> OwnLoss:
+    def with_own_loss(self, cell: Cell) -> OwnLoss:
         """A trace without a window, or with a window of 1."""
-        if self.window is None:
+        if self.window is None and not self.trace.needs_newest(cell.structure()):
             return ReadAfterMerge(self.trace)
-        return NewestExact(self.trace) if self.window == 1 else super().with_own_loss()
+        if self.window is None:
+            return NewestExact(self.trace)
+        return NewestExact(self.trace) if self.window == 1 else super().with_own_loss(cell)
 
     @property
     def closed_form(self) -> bool:
@@ -145,7 +146,7 @@ class Online(Estimator):
         read: Read = "past" if exact else "end"
         g_cell, pushed = self.trace.segment(memory, steps, noise, delta, read)
         if exact:
-            g_cell = _added(lin.vjp(delta)[1], g_cell)
+            g_cell = gr.joined(lin.vjp(delta)[1], g_cell)
         seen = Seen(loss[None], prediction[None])
         return lin.state, pushed, Params(g_cell, g_readout, no_gradient(params)), seen
 
@@ -160,10 +161,17 @@ class Online(Estimator):
             x = jax.tree.map(lambda a: a[t], seg.x)
             return model.cell.linearise(params.cell, before[t], x)
 
-        steps = Steps(k, at, seg.reset)
+        def part(name: str) -> Any:
+            """`cell.rows` or `cell.met` of step t."""
+            if not isinstance(model.cell, LinearCell):
+                return None
+            of_cell = getattr(model.cell, name)
+
+            def of_step(t: Any, *rest: Any) -> Any:
+                return of_cell(params.cell, before[t], jax.tree.map(lambda a: a[t], seg.x), *rest)
+
+            return of_step
+
+        steps = Steps(k, at, seg.reset, part("rows"), part("met"))
         past, memory = self.trace.segment(memory, steps, noise, d0, "start")
-        return end, memory, exact._replace(cell=_added(exact.cell, past)), seen
-
-
-def _added(exact: Grads, past: Grads | None) -> Grads:
-    return exact if past is None else gr.add(exact, past)
+        return end, memory, exact._replace(cell=gr.joined(exact.cell, past)), seen

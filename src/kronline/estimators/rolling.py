@@ -168,10 +168,10 @@ class Rolling(Estimator):
         s, x, link = jax.tree.map(last, known)
         return memory._replace(s=s, link=link, kind=kind, **{inputs: x, other: stale})
 
-    def with_own_loss(self) -> OwnLoss:
+    def with_own_loss(self, cell: Cell) -> OwnLoss:
         """Every δ through its last h steps."""
         if self.every > 1 or self.cut:
-            return super().with_own_loss()
+            return super().with_own_loss(cell)
         return RollingOwnLoss(self)
 
     def back(

@@ -5,11 +5,14 @@ import signal
 INTERRUPTED = "kronline: interrupted"
 CODE = 128 + signal.SIGINT
 
+COMPLETION = "--tyro-print-completion"  # tyro writes the scripts, for
+SHELLS = ("bash", "zsh", "fish")
+
 ABOUT = """Train recurrent networks online: unbiased gradients, memory that does not grow with time.
 
 Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
-`kronline --tyro-print-completion bash` (or zsh, fish) prints a script that lets the shell complete
-commands and options; README says where it goes."""
+`kronline --tyro-print-completion bash` (or zsh, or fish) prints a script that lets the shell
+complete commands and options; README says where it goes."""
 COMMANDS = {
     "demo": "Three ways to train an RHN, side by side, and a page of curves.",
     "train": "Train a network on one of the tasks: copy, text, series.",

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from types import FrameType
 
 from kronline._version import __version__
-from kronline.lab.about import ABOUT, CODE, COMMANDS, INTERRUPTED
+from kronline.lab.about import ABOUT, CODE, COMMANDS, COMPLETION, INTERRUPTED, SHELLS
 
 NEEDED = ("tyro", "rich", "matplotlib")  # the extra `lab`
 
 OPTIONS = {
     "-h, --help": "show this text; after a command: its options and examples",
     "--version": "show the version",
-    "--tyro-print-completion SHELL": "print a completion script for bash, zsh or tcsh",
+    f"{COMPLETION} SHELL": f"print a completion script for {', '.join(SHELLS)}",
 }
 
 
@@ -39,6 +39,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
             print(
                 f"kronline: the command needs {', '.join(missing)}: pip install 'kronline[lab]'",
+                file=sys.stderr,
+            )
+            sys.exit(2)
+        elif words[0] == COMPLETION and words[1:2] not in [[shell] for shell in SHELLS]:
+            got = words[1] if words[1:] else "nothing"
+            print(
+                f"kronline: {COMPLETION} needs one of {', '.join(SHELLS)}, got {got}",
                 file=sys.stderr,
             )
             sys.exit(2)

@@ -395,7 +395,7 @@ class Learner:
                 "advance and pull are for a loss of one's own, and this learner has a readout; "
                 "make it with readout=None, or use run and step"
             )
-        return self.estimator.with_own_loss()
+        return self.estimator.with_own_loss(self.cell)
 
     def _kept(self, example: Any, lanes: int) -> Any:
         """One lane's input, for an estimator that keeps inputs; else None."""

@@ -69,6 +69,15 @@ def add(a: Grads, b: Grads) -> Grads:
     return jax.tree.map(leaf, a, b, is_leaf=is_leaf)
 
 
+def joined(exact: Grads, past: Grads | None) -> Grads:
+    """`exact + past`; weights that nothing is remembered of are missing in the latter."""
+    if past is None:
+        return exact
+    if not isinstance(exact, dict):
+        return add(exact, past)
+    return {name: add(g, past[name]) if name in past else g for name, g in exact.items()}
+
+
 def side_by_side(grads: Grads) -> Grads:
     """The sum over a leading axis (steps, copies) of one lane's gradients, still as factors."""
 

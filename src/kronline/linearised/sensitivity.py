@@ -110,3 +110,9 @@ class UnitM(Sensitivity):
         """`P M`: P's columns, scaled."""
         q, _, n = self.D.shape
         return jnp.einsum("paj,akj->pkj", P.reshape(-1, q, n), self.D)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("D",), meta_fields=())
+@dataclass(frozen=True)
+class OwnM(UnitM):
+    """The same for numbers that each unit has of its own: their D is not the one in H."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.linearised.gradients import Grads, outer
+from kronline.linearised.layers import LayerJac, Met
 from kronline.linearised.sensitivity import Sensitivity, Vector
 from kronline.linearised.statejac import StateJac
 
@@ -60,7 +61,11 @@ class Lin(ABC):
         """`(H, F)`, written out: F has a leaf (N, *shape) for each weight."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("state", "groups", "H"), meta_fields=())
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("state", "groups", "H", "layers"),
+    meta_fields=(),
+)
 @dataclass(frozen=True)
 class Kronecker(Lin):
     """A step whose weights enter as groups of linear maps: F_g = feats_g ⊗ M_g."""
@@ -68,6 +73,7 @@ class Kronecker(Lin):
     state: Vector
     groups: dict[str, WeightJac]
     H: StateJac
+    layers: tuple[LayerJac, ...] = ()  # of a cell made of layers whose units read no other's state
 
     def jvp(self, v: Vector) -> Vector:
         """`H v`."""
@@ -76,6 +82,15 @@ class Kronecker(Lin):
     def vjp(self, d: Vector) -> tuple[Vector, Grads]:
         """`(d H, d F)`, the latter as factors, `ĥ ⊗ (d M)`; masks are left to `project`."""
         return self.H.vm(d), {k: outer(g.feats, g.M.vm(d)) for k, g in self.groups.items()}
+
+    def rows(self, P: Float[Array, "p N"]) -> tuple[Float[Array, "p N"], dict[str, Array]]:
+        """`P H`, and `P M` of every weight (p, r, n)."""
+        return self.H.rmm(P), {k: g.M.lmul(P) for k, g in self.groups.items()}
+
+    @property
+    def met(self) -> Met:
+        """The layers, and ĥ of every weight."""
+        return Met(self.layers, {k: g.feats for k, g in self.groups.items()})
 
     def times_F(self, d: Vector) -> Grads:
         """`d F`, written out."""

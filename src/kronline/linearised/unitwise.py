@@ -47,7 +47,7 @@ class UnitWise(StateJac):
     ) -> Any:
         """By the native kernel where there is one: M is H's own D."""
         rest = (jac, self, c, delta)
-        if not (isinstance(jac.M, UnitM) and native.usable(self.reads, pair, *rest)):
+        if not (type(jac.M) is UnitM and native.usable(self.reads, pair, *rest)):
             return plain(pair, *rest)
 
         def kernel(pair: Any, jac: Any, H: UnitWise, c: Array, delta: Array) -> Any:
@@ -149,7 +149,7 @@ class UnitH(UnitWise):
     ) -> Any:
         """By the native kernel where there is one: M is H's own D."""
         args = (A, U, M, H, resets, signs, delta)
-        if not (isinstance(M, UnitM) and native.usable(self.reads, H, U, signs, delta, A)):
+        if not (type(M) is UnitM and native.usable(self.reads, H, U, signs, delta, A)):
             return plain(*args)
 
         def kernel(

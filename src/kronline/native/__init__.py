@@ -6,10 +6,11 @@ Where that is not possible, pure JAX computes the same.
 """
 
 from kronline.native.build import KernelError, Library, library
-from kronline.native.calls import merge_pair, merge_segment, rmm
+from kronline.native.calls import MOST_SLOTS, merge_pair, merge_segment, push_traces, rmm
 from kronline.native.choice import Status, active, choose, status, usable, use
 
 __all__ = [
+    "MOST_SLOTS",
     "KernelError",
     "Library",
     "Status",
@@ -18,6 +19,7 @@ __all__ = [
     "library",
     "merge_pair",
     "merge_segment",
+    "push_traces",
     "rmm",
     "status",
     "usable",

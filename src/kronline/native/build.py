@@ -19,7 +19,12 @@ import jaxlib
 from kronline import cache
 
 SOURCE = Path(__file__).with_name("ffi.cpp")
-TARGETS = ("kronline_merge_pair", "kronline_rmm", "kronline_merge_segment")
+TARGETS = (
+    "kronline_merge_pair",
+    "kronline_rmm",
+    "kronline_merge_segment",
+    "kronline_push_traces",
+)
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
 MACHINE = (("-march=native",), ("-mcpu=native",), ())

@@ -126,7 +126,41 @@ def merge_segment(
     return Merged(*_over_lanes(call)(WT, D, E, resets, signs, delta, U, A))
 
 
-def _over_lanes(call: Callable[..., Any]) -> Callable[..., Any]:
+MOST_SLOTS = 4  # of a unit, that `push_traces` takes
+
+
+def push_traces(
+    feats: Float[Array, "k m"],
+    SD: Float[Array, "k c g n"],
+    S: Float[Array, "c c n"],
+    cut: Float[Array, ""],
+    delta: Float[Array, "c n"],
+    e: Float[Array, "m c g n"],
+) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"]]:
+    """The traces of one weight over a segment (`traces/in_layer.py`) in one pass over e, in place.
+
+    Args:
+        feats: ĥ of every step.
+        SD, S: what the steps add, and what they leave of e.
+        cut: not 0 where a reset cuts the past.
+        delta: δ.
+        e: the traces; at most `MOST_SLOTS` slots.
+
+    Returns:
+        the new e, and δ·e of the old one.
+    """
+
+    def call(e: Array, *lanes: Array) -> Any:
+        *before, m, _, g, n = e.shape
+        read = jax.ShapeDtypeStruct((*before, m, g, n), e.dtype)
+        out = [jax.ShapeDtypeStruct(e.shape, e.dtype), read]
+        f = jax.ffi.ffi_call("kronline_push_traces", out, input_output_aliases={5: 0})
+        return tuple(f(*lanes, e))
+
+    return _over_lanes(call, shares=False)(e, feats, SD, S, cut, delta)
+
+
+def _over_lanes(call: Callable[..., Any], *, shares: bool = True) -> Callable[..., Any]:
     """`call(W, *lanes)` with a rule for `vmap`: W is passed once where all lanes share it."""
 
     @custom_vmap
@@ -138,7 +172,7 @@ def _over_lanes(call: Callable[..., Any]) -> Callable[..., Any]:
         def spread(a: Array, yes: bool) -> Array:
             return a if yes else jnp.broadcast_to(a, (size, *a.shape))
 
-        shared = all(d == 1 for d in W.shape[:-3])
+        shared = shares and all(d == 1 for d in W.shape[:-3])
         W = W[None] if shared and not batched[0] else spread(W, batched[0])
         out = run(W, *map(spread, lanes, batched[1:]))
         return out, jax.tree.map(lambda _: True, out)

@@ -3,6 +3,7 @@
 //   merge_pair:     merge_pair.h, one pair of KF-RTRL
 //   rmm:            jacobian.h, P <- P H, in place
 //   merge_segment:  merge_segment.h, a segment of KF-TBPTT, or a step of OK
+//   push_traces:    push_traces.h, the exact traces of a layer over a segment
 //
 // One work item is one lane (or some columns of one lane, where lanes are few).
 
@@ -15,6 +16,7 @@
 #include "merge_pair.h"
 #include "merge_segment.h"
 #include "parallel.h"
+#include "push_traces.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -222,6 +224,40 @@ ffi::Error merge_segment_any(ffi::ThreadPool pool, ffi::Span<const int64_t> read
                  resets, signs, delta, U, A, A_out, U_out, info, dA);
 }
 
+template <typename T>
+ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta, Any e,
+                       Out e_out, Out read) {
+  auto d = SD.dimensions();
+  const int64_t rank = d.size(), n = d[rank - 1], g = d[rank - 2], c = d[rank - 3], k = d[rank - 4];
+  const int64_t m = h.dimensions().back(), lanes = h.element_count() / (k * m);
+  in_place(e, e_out);
+  const int64_t parts = parts_of_a_lane(lanes, pool.num_threads(), m);
+  parallel(pool, lanes * parts, [&](int64_t item) {
+    const int64_t l = item / parts, part = item % parts;
+    const PushTraces<T> push{at<T>(h, l, k * m),        at<T>(SD, l, k * c * g * n),
+                             at<T>(S, l, c * c * n),    at<T>(delta, l, c * n),
+                             *at<T>(cut, l, 1) != 0,    k,
+                             m,                         g,
+                             n,                         at<T>(*e_out, l, m * c * g * n),
+                             at<T>(*read, l, m * g * n)};
+    std::vector<int64_t> steps(k);
+    const int64_t first = part * m / parts, end = (part + 1) * m / parts;
+    switch (c) {
+      case 1: push.template rows<1>(first, end, steps.data()); break;
+      case 2: push.template rows<2>(first, end, steps.data()); break;
+      case 3: push.template rows<3>(first, end, steps.data()); break;
+      default: push.template rows<4>(first, end, steps.data());  // at most so many slots
+    }
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error push_traces_any(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta, Any e,
+                           Out e_out, Out read) {
+  return by_type(push_traces<float>, push_traces<double>, pool, h, SD, S, cut, delta, e, e_out,
+                 read);
+}
+
 }  // namespace
 }  // namespace kronline
 
@@ -282,4 +318,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge_segment, merge_segment_any,
                                   .Ret<Any>()  // U (lanes, p, m)
                                   .Ret<Any>()  // (lanes, 3): variance, |G'|^2 before and after
                                   .Ret<Any>()  // d.A (lanes, p, r, n)
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_push_traces, push_traces_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Any>()  // h (lanes, k, m)
+                                  .Arg<Any>()  // S_t D_t (lanes, k, c, g, n); c <= 4
+                                  .Arg<Any>()  // S_0 (lanes, c, c, n)
+                                  .Arg<Any>()  // cut (lanes,), not 0 where the past is
+                                  .Arg<Any>()  // delta (lanes, c, n)
+                                  .Arg<Any>()  // e (lanes, m, c, g, n)
+                                  .Ret<Any>()  // e, the same memory
+                                  .Ret<Any>()  // d.e (lanes, m, g, n), of the old e
 );

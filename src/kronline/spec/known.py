@@ -39,7 +39,14 @@ def _named(*things: Callable[..., Any]) -> Known:
 _CELLS, _TRACES = _concrete(cells, cells.Cell), _concrete(traces, traces.Trace)
 _LAYOUTS = _named(*get_args(lanes.Layout))
 _WEIGHTS = _named(
-    cells.Normal, cells.Uniform, cells.Orthogonal, cells.Spectral, cells.gate_bias, cells.GateBias
+    cells.Normal,
+    cells.Uniform,
+    cells.FanIn,
+    cells.Ring,
+    cells.Orthogonal,
+    cells.Spectral,
+    cells.gate_bias,
+    cells.GateBias,
 )
 KINDS = {
     "cell": Kind(_CELLS, _CELLS | _WEIGHTS | _named(cells.Blocks)),

@@ -3,6 +3,7 @@
 from kronline.traces.average import Average
 from kronline.traces.base import Memory, Read, Steps, Stepwise, Trace, one_step
 from kronline.traces.exact import Exact
+from kronline.traces.in_layer import InLayer
 from kronline.traces.kf import KF
 from kronline.traces.kf_tbptt import KFTBPTT
 from kronline.traces.nothing import Nothing
@@ -20,6 +21,7 @@ __all__ = [
     "UORO",
     "Average",
     "Exact",
+    "InLayer",
     "Memory",
     "Nothing",
     "Read",

@@ -12,9 +12,10 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kronline.linearised import Grads, Lin, Structure
+from kronline.linearised import Grads, Kronecker, Lin, Met, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
 from kronline.show import called
@@ -36,6 +37,32 @@ class Steps(NamedTuple):
     length: int
     at: Callable[[Any], Lin]  # step t of the segment; t may be a traced integer
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
+    # P H of step t, and P M of every weight, for few rows P, without H or M; None: by `at`
+    few_rows: Callable[..., tuple[Array, dict[str, Array]]] | None = None
+
+    met_at: Callable[[Any], Met] | None = None  # layers and ĥ of step t; None: by `at`
+
+    def met(self) -> Met:
+        """The layers and ĥ of all steps, stacked on a leading axis."""
+
+        def at(t: Any) -> Met:
+            if self.met_at is not None:
+                return self.met_at(t)
+            lin = self.at(t)
+            assert isinstance(lin, Kronecker)
+            return lin.met
+
+        return jax.vmap(at)(jnp.arange(self.length))
+
+    def rows(
+        self, t: Any, P: Float[Array, "p N"], places: np.ndarray
+    ) -> tuple[Array, dict[str, Array]]:
+        """`P H` of step t, and `P M` of every weight; P is zero but at these places."""
+        if self.few_rows is not None:
+            return self.few_rows(t, P[:, places], places)
+        lin = self.at(t)
+        assert isinstance(lin, Kronecker)
+        return lin.rows(P)
 
 
 def one_step(lin: Lin, reset: Bool[Array, ""]) -> Steps:
@@ -88,6 +115,13 @@ class Trace(ABC, Generic[M]):
     def remembers(self) -> bool:
         """Whether anything is remembered; if not, a window is needed."""
         return True
+
+    def needs_newest(self, structure: Structure) -> bool:
+        """Whether `δ·G` can be read together with the newest step only, and not by `pull` alone.
+
+        So for a trace that leaves out rows of G that the next step does not depend on.
+        """
+        return False
 
     @abstractmethod
     def init(self, structure: Structure) -> M:

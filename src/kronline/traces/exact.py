@@ -11,15 +11,19 @@ from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Kronecker, Lin, Structure
 from kronline.noise import Noise
 from kronline.show import called
-from kronline.traces.base import Stepwise
+from kronline.traces import in_layer
+from kronline.traces.base import Read, Steps, Stepwise
 
-G = Any  # an array (N, *shape) per parameter
+G = Any  # an array (N, *shape) per parameter, or `in_layer.Traces`
 
 
 @final
 @dataclass(frozen=True)
 class Exact(Stepwise[G]):
     """`G ← H G + F`: exact, in O(N |θ|) memory and O(N² |θ|) time. For any cell.
+
+    Of a cell of one layer whose units read no other unit's state, only the numbers that differ from
+    zero are kept, q per weight, in O(q² |θ|) time (`in_layer.py`).
 
     Example:
         >>> import kronline as kl
@@ -34,8 +38,14 @@ class Exact(Stepwise[G]):
         """RTRL."""
         return called("rtrl", window=window)
 
+    def needs_newest(self, structure: Structure) -> bool:
+        """Where slots or weights that the next step does not depend on are left out."""
+        return structure.diagonal and in_layer.partial_rows(structure)
+
     def init(self, structure: Structure) -> G:
-        """One array (N, *shape) per parameter."""
+        """One array (N, *shape) per parameter; for one diagonal layer (slots, *shape)."""
+        if structure.diagonal:
+            return in_layer.start(structure)
         size = structure.size
         return jax.tree.map(lambda p: jnp.zeros((size, *p.shape), p.dtype), structure.params)
 
@@ -59,8 +69,18 @@ class Exact(Stepwise[G]):
         new, read = _step(self.reset(memory, reset), lin, delta)
         return read, new
 
+    def segment(
+        self, memory: G, steps: Steps, noise: Noise, delta: Float[Array, " N"], read: Read
+    ) -> tuple[Grads, G]:
+        """Step after step, or for one diagonal layer all steps at once."""
+        if isinstance(memory, in_layer.Traces):
+            return in_layer.InLayer().segment(memory, steps, noise, delta, read)
+        return super().segment(memory, steps, noise, delta, read)
+
     def pull(self, memory: G, delta: Float[Array, " N"]) -> Grads:
         """`δ·G`."""
+        if isinstance(memory, in_layer.Traces):
+            return memory.read(delta)
         return jax.tree.map(lambda G: jnp.tensordot(delta, G, axes=1), memory)
 
 

@@ -16,8 +16,9 @@ from kronline.linearised import Grads, Lin, Outer, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draw, Draws
 from kronline.show import called
-from kronline.traces import segment_merge
+from kronline.traces import cross_layer, in_layer, segment_merge
 from kronline.traces.base import Read, Steps, Trace, ratio
+from kronline.traces.cross_layer import Crossed
 from kronline.traces.kf import needs_linear_maps
 from kronline.traces.segment_merge import Pairs
 
@@ -36,12 +37,15 @@ class Carried(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class KFTBPTT(Trace[Carried]):
+class KFTBPTT(Trace[Carried | Crossed]):
     """`G' = Σ_i u_i ⊗ A_i`, r pairs per weight, merged once per segment; `E[G'] = G`.
 
     For linear cells. Takes one product of N × N by N × n per step (for a unit-wise cell a fraction
     of KF-RTRL's `H A`), and `P A_i` once per segment. Inner products of right factors are estimated
     from a few of their rows: they only choose the mix, and every mix is unbiased.
+
+    Of a cell made of layers whose units read no other unit's state, the rows inside a layer are
+    exact, and only those between layers are pairs (`cross_layer.py`).
 
     Args:
         pairs: r.
@@ -84,8 +88,14 @@ class KFTBPTT(Trace[Carried]):
             return "the part of the past that noise drowns"
         return "" if self.tail == 1 else f"{1 - self.tail:.3g} of the past before a segment"
 
-    def init(self, structure: Structure) -> Carried:
+    def needs_newest(self, structure: Structure) -> bool:
+        """In layers, where rows that the next step does not depend on are left out."""
+        return bool(structure.layers) and in_layer.partial_rows(structure)
+
+    def init(self, structure: Structure) -> Carried | Crossed:
         """G = 0."""
+        if structure.layers:
+            return cross_layer.start(structure, self.pairs, self.tail)
         size, params = structure.size, structure.params
         pairs = {
             name: Pairs(
@@ -102,10 +112,14 @@ class KFTBPTT(Trace[Carried]):
 
     def draws(self, structure: Structure, k: int) -> Draws:
         """A sign for each of k + r terms but one."""
+        if structure.layers:
+            return cross_layer.draws(structure, k, self.pairs)
         return {name: Draw((k + self.pairs - 1,)) for name in structure.params}
 
-    def pull(self, memory: Carried, delta: Float[Array, " N"]) -> Grads:
+    def pull(self, memory: Carried | Crossed, delta: Float[Array, " N"]) -> Grads:
         """`Σ_i u_i ⊗ (δ A_i)`, weighted."""
+        if isinstance(memory, Crossed):
+            return memory.read(delta, auto=self.tail == "auto")
         dA = {name: segment_merge.pulled(delta, p.A) for name, p in memory.pairs.items()}
         return self._weighted(memory, dA)
 
@@ -121,19 +135,32 @@ class KFTBPTT(Trace[Carried]):
 
         return {name: part(name, p) for name, p in memory.pairs.items()}
 
-    def reset(self, memory: Carried, flag: Bool[Array, ""]) -> Carried:
+    def reset(self, memory: Carried | Crossed, flag: Bool[Array, ""]) -> Carried | Crossed:
         """G = 0 where flag is set; the weight stays."""
-        zero = super().reset(memory, flag)
+        if isinstance(memory, Crossed):
+            return memory.reset(flag)
+        zero = jax.tree.map(lambda a: jnp.where(flag, jnp.zeros_like(a), a), memory)
         return zero._replace(tail=memory.tail)
 
-    def noise_share(self, memory: Carried, lin: Lin) -> Float[Array, ""]:
-        """The share of all steps so far, by the closed form."""
+    def noise_share(self, memory: Carried | Crossed, lin: Lin) -> Float[Array, ""]:
+        """The share of all steps so far, by the closed form; in layers, of the estimated rows."""
+        if isinstance(memory, Crossed):
+            parts = [(a.noise, a.energy) for a in memory.above.values()]
+            return ratio(*(sum(part, jnp.zeros(())) for part in zip(*parts, strict=True)))
         return ratio(*(sum(part.values(), jnp.zeros(())) for part in (memory.noise, memory.energy)))
 
     def segment(
-        self, memory: Carried, steps: Steps, noise: Any, delta: Float[Array, " N"], read: Read
-    ) -> tuple[Grads, Carried]:
+        self,
+        memory: Carried | Crossed,
+        steps: Steps,
+        noise: Any,
+        delta: Float[Array, " N"],
+        read: Read,
+    ) -> tuple[Grads, Carried | Crossed]:
         """`δ0·G` at a segment's start, and the push over its k steps, in one pass over A."""
+        if isinstance(memory, Crossed):
+            auto = self.tail == "auto"
+            return cross_layer.segment(memory, steps, noise, delta, read, auto=auto)
         d0 = delta
         if read == "past":  # (δH)·G, or nothing after a reset
             d0 = jnp.where(steps.resets[0], 0, steps.at(0).vjp(delta)[0])

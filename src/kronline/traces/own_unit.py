@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kronline.lanes import lane_by_lane
-from kronline.linearised import Kronecker, Lin, UnitM, UnitWise
+from kronline.linearised import DiagonalH, Kronecker, Lin, UnitM, UnitWise
 
 Own = Float[Array, "q m r n"]  # e
 
@@ -26,12 +26,21 @@ class Move(NamedTuple):
     keep: Bool[Array, "q r"] | None = None  # slots that a gate's weights may move; None: all
 
 
-def unit_wise(lin: Lin) -> tuple[Float[Array, " m"], UnitWise]:
-    """ĥ and H of a unit-wise cell's step; D is H's own."""
+def block(lin: Lin, *, direct: bool) -> Float[Array, "q q n"]:
+    """How a unit's slots move its own new ones: H_jj, or directly, not through W."""
     assert isinstance(lin, Kronecker)
-    assert isinstance(lin.H, UnitWise)
-    assert isinstance(lin.groups["W"].M, UnitM)
-    return lin.groups["W"].feats, lin.H
+    assert isinstance(lin.H, UnitWise | DiagonalH)
+    return lin.H.E if direct else lin.H.own_units()
+
+
+def move(
+    lin: Lin, name: str, block: Float[Array, "q q n"], keep: Bool[Array, "q r"] | None = None
+) -> Move:
+    """One step of one weight of a unit-wise cell."""
+    assert isinstance(lin, Kronecker)
+    group = lin.groups[name]
+    assert isinstance(group.M, UnitM)
+    return Move(group.feats, group.M.D, block, keep)
 
 
 def step(e: Own, move: Move) -> Own:

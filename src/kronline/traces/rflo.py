@@ -48,17 +48,18 @@ class RFLO(Stepwise[E]):
             )
 
     def ignores(self, structure: Structure) -> str:
-        """Every path but the direct one."""
-        return "all that flows through recurrent weights"
+        """Every path but the direct one, if there is another."""
+        return "" if structure.diagonal else "all that flows through recurrent weights"
 
     def init(self, structure: Structure) -> E:
         """e = 0."""
-        W = structure.params["W"]
-        return {"W": jnp.zeros((structure.slots or 1, *W.shape), W.dtype)}
+        q, params = structure.slots or 1, structure.params
+        return {name: jnp.zeros((q, *W.shape), W.dtype) for name, W in params.items()}
 
     def step(self, memory: E, lin: Lin, noise: Noise) -> E:
         """`e ← E e + D ĥ`."""
-        return {"W": own_unit.step(memory["W"], _direct(lin))}
+        direct = own_unit.block(lin, direct=True)
+        return {n: own_unit.step(e, own_unit.move(lin, n, direct)) for n, e in memory.items()}
 
     def step_pull(
         self,
@@ -71,16 +72,13 @@ class RFLO(Stepwise[E]):
         past: bool,
     ) -> tuple[Grads, E]:
         """One step; `δ·e` is computed in the same pass as e."""
-        delta = lin.vjp(delta)[0] if past else delta
-        e, read = own_unit.step_pull(memory["W"], _direct(lin), reset, delta, before=past)
-        return {"W": read}, {"W": e}
+        delta, direct = lin.vjp(delta)[0] if past else delta, own_unit.block(lin, direct=True)
+        done = {
+            n: own_unit.step_pull(e, own_unit.move(lin, n, direct), reset, delta, before=past)
+            for n, e in memory.items()
+        }
+        return {n: read for n, (_, read) in done.items()}, {n: e for n, (e, _) in done.items()}
 
     def pull(self, memory: E, delta: Float[Array, " N"]) -> Grads:
         """`δ·e`."""
-        return {"W": own_unit.pull(memory["W"], delta)}
-
-
-def _direct(lin: Lin) -> own_unit.Move:
-    """`E`: how a unit moves itself, without W."""
-    feats, H = own_unit.unit_wise(lin)
-    return own_unit.Move(feats, H.D, H.E)
+        return {name: own_unit.pull(e, delta) for name, e in memory.items()}

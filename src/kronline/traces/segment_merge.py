@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Kronecker, Sensitivity, StateJac, WeightJac
 from kronline.traces.base import Steps, since_reset
-from kronline.traces.mixing import balanced
+from kronline.traces.mixing import Mix, balanced
 
 
 class Pairs(NamedTuple):
@@ -97,17 +97,36 @@ def _merge(
     N, p = A.shape[:2]
     B = terms(A, M, H, resets)
     some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
-    scale = scales(U, some)
-    u, b = U * scale.u[:, None], some * scale.b[:, None]
-    Gu, Gb = u @ u.T, b @ b.T * (N / rows)
-    left, right, variance = balanced(Gu, Gb, signs, p)
-    before = jnp.sum(Gu[-p:, -p:] * Gb[-p:, -p:])
-    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
-    left, right = scale.left[:, None] * left, scale.right[:, None] * right
-    merged = MergeInfo(*(scale.undone(a) for a in (variance, before, after)))
-    mixed = jnp.einsum("jNrn,ji->Nirn", B, right)
+    mix, merged = chosen(U, some, N / rows, signs, p)
+    mixed = jnp.einsum("jNrn,ji->Nirn", B, mix.right)
     dA = pulled(delta, A if start else mixed)
-    return mixed, (left.T @ U, merged, dA)
+    return mixed, (mix.left.T @ U, merged, dA)
+
+
+def chosen(
+    U: Float[Array, "K m"],
+    B: Float[Array, "K x"],
+    share: float,
+    signs: Float[Array, " K-1"],
+    pairs: int,
+) -> tuple[Mix, MergeInfo]:
+    """How K products are mixed into r, and what is known of that.
+
+    Args:
+        U: their left factors; the last r belong to the old pairs.
+        B: their right factors, or some of their rows.
+        share: how many times as many rows there are.
+        signs: for all but one.
+        pairs: r.
+    """
+    scale = scales(U, B)
+    u, b = U * scale.u[:, None], B * scale.b[:, None]
+    Gu, Gb = u @ u.T, b @ b.T * share
+    left, right, variance = balanced(Gu, Gb, signs, pairs)
+    before = jnp.sum(Gu[-pairs:, -pairs:] * Gb[-pairs:, -pairs:])
+    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
+    info = MergeInfo(*(scale.undone(a) for a in (variance, before, after)))
+    return Mix(scale.left[:, None] * left, scale.right[:, None] * right, variance), info
 
 
 class Scales(NamedTuple):

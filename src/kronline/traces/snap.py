@@ -1,7 +1,7 @@
 """SnAp-n (Menick et al., 2020): of G, the entries that a weight reaches within n steps."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
@@ -92,10 +92,13 @@ class SnAp(Stepwise[dict[str, Some]]):
         """G = 0, for the entries that are kept."""
         kept, params = reached(structure, self.order), structure.params
         if (q := structure.slots) is not None and self.order == 1:
-            W = params["W"]
-            n = W.shape[-1]
-            keep = np.einsum("ajkj->ak", kept["W"].reshape(q, n, -1, n))  # for booleans: any
-            return {"W": Slots(jnp.zeros((q, *W.shape), W.dtype), jnp.asarray(keep))}
+
+            def slots(name: str, W: Any) -> Slots:
+                n = W.shape[-1]
+                keep = np.einsum("ajkj->ak", kept[name].reshape(q, n, -1, n))  # for booleans: any
+                return Slots(jnp.zeros((q, *W.shape), W.dtype), jnp.asarray(keep))
+
+            return {name: slots(name, W) for name, W in params.items()}
         return {name: _start(kept[name], W) for name, W in params.items()}
 
     def step(self, memory: dict[str, Some], lin: Lin, noise: Noise) -> dict[str, Some]:
@@ -105,7 +108,7 @@ class SnAp(Stepwise[dict[str, Some]]):
         for name, group in lin.groups.items():
             match memory[name]:
                 case Slots(e, _) as slots:
-                    out[name] = slots._replace(e=own_unit.step(e, _own_unit(slots, lin)))
+                    out[name] = slots._replace(e=own_unit.step(e, _own_unit(slots, lin, name)))
                 case Kept(G, at, keep):
                     G, _ = lane_by_lane(_kept_step)(G, at, keep, group, lin.H)
                     out[name] = Kept(G, at, keep)
@@ -124,13 +127,17 @@ class SnAp(Stepwise[dict[str, Some]]):
         past: bool,
     ) -> tuple[Grads, dict[str, Some]]:
         """One step; for SnAp-1 of a unit-wise cell, `δ·e` in the same pass as e."""
-        slots = memory.get("W")
-        if not isinstance(slots, Slots):
+        if not all(isinstance(m, Slots) for m in memory.values()):
             return super().step_pull(memory, lin, reset, noise, delta, past=past)
         delta = lin.vjp(delta)[0] if past else delta
-        move = _own_unit(slots, lin)
-        e, read = own_unit.step_pull(slots.e, move, reset, delta, before=past)
-        return {"W": read}, {"W": slots._replace(e=e)}
+        new: dict[str, Some] = {}
+        read = {}
+        for name, m in memory.items():
+            assert isinstance(m, Slots)
+            move = _own_unit(m, lin, name)
+            e, read[name] = own_unit.step_pull(m.e, move, reset, delta, before=past)
+            new[name] = m._replace(e=e)
+        return read, new
 
     def pull(self, memory: dict[str, Some], delta: Float[Array, " N"]) -> Grads:
         """`δ·G`."""
@@ -171,10 +178,10 @@ def _start(kept: np.ndarray, W: Array) -> Some:
     return Kept(jnp.zeros((n, p, r, m), W.dtype), jnp.asarray(at, jnp.int32), jnp.asarray(keep))
 
 
-def _own_unit(slots: Slots, lin: Lin) -> own_unit.Move:
+def _own_unit(slots: Slots, lin: Lin, name: str) -> own_unit.Move:
     """`H_jj`: how a unit's slots move its own, by E and by the unit's weights from itself."""
-    feats, H = own_unit.unit_wise(lin)
-    return own_unit.Move(feats, H.D, H.own_units(), slots.keep if len(H.D) > 1 else None)
+    keep = slots.keep if len(slots.e) > 1 else None
+    return own_unit.move(lin, name, own_unit.block(lin, direct=False), keep)
 
 
 def _kept_step(

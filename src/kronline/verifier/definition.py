@@ -19,7 +19,7 @@ from kronline.estimators.online import Online
 from kronline.estimators.reservoir import Reservoir
 from kronline.estimators.rolling import Rolling
 from kronline.show import show
-from kronline.traces import RFLO, Nothing, SnAp, Trace
+from kronline.traces import RFLO, InLayer, Nothing, SnAp, Trace
 from kronline.verifier.enumeration import BIASED, ROUNDING, by_segment, whole_segments
 from kronline.verifier.problem import READOUT, Problem, flat, relative
 from kronline.verifier.report import AtLeast, Check
@@ -95,6 +95,10 @@ def _past(problem: Problem, trace: Trace) -> Past | None:
         F, H = jacobians(params, s, x)
         return jax.tree.map(np.multiply, mask, moved(H, G, F))
 
+    def in_layer(G: Any, s: Any, x: Any) -> Any:
+        F, H = jacobians(params, s, x)
+        return jax.tree.map(np.multiply, _own_layer(problem), moved(H, G, F))
+
     def rflo(G: Any, s: Any, x: Any) -> Any:
         assert isinstance(cell, LinearCell)
         return moved(_direct(cell, params, s, x), G, jacobians(params, s, x)[0])
@@ -107,6 +111,8 @@ def _past(problem: Problem, trace: Trace) -> Past | None:
             return snap
         case RFLO():
             return rflo
+        case InLayer():
+            return in_layer
     return None
 
 
@@ -117,6 +123,22 @@ def _direct(cell: LinearCell, params: Any, s: Any, x: Any) -> Array:
         return jax.lax.stop_gradient(apply(params[name], pieces))
 
     return jax.jacrev(lambda s: cell.forward(linear, s, x))(jnp.asarray(s))
+
+
+def _own_layer(problem: Problem) -> Any:
+    """1 where an entry of G belongs to the layer that owns the weight, 0 elsewhere.
+
+    A layer's weights are those whose names begin like the layer; a block's maps belong to none.
+    """
+    cell = problem.cell
+    assert isinstance(cell, LinearCell)
+    found = cell.diagonal()
+    assert found is not None
+    mask = jax.tree.map(lambda p: np.zeros((cell.size, *p.shape)), problem.params.cell)
+    for layer in found.layers:
+        for name in layer.cell.weights():
+            mask[layer.prefix + name][layer.at : layer.at + layer.cell.size] = 1
+    return mask
 
 
 def _mask(problem: Problem, order: int, draws: int = 64) -> Any:

@@ -21,6 +21,7 @@ from kronline.verifier.problem import READOUT, Problem, dense, flat, relative
 from kronline.verifier.report import AtLeast, Check
 
 ROUNDING = 1e-10  # relative, in float64, for what is equal up to rounding
+SAME = 1e-12  # of two ways to compute the same sum
 CLOSED_FORM = 1e-8
 BIASED = 1e-6  # relative; smaller differences could be rounding
 LITTLE = 1e-3  # of ‖G‖²: smaller variances count as zero
@@ -38,6 +39,18 @@ def exact(
     _, grads = learner.gradients(problem.start(learner), **problem.data)
     error = relative(flat(grads, 1), by_segment(problem, estimator))
     return [Check("gradient = BPTT, every step", name, show(estimator), error, ROUNDING)]
+
+
+def same(cell: Cell, other: Cell, estimator: Estimator, name: str, steps: int = 6) -> list[Check]:
+    """Two forms of one cell: the same gradients, to the last digits."""
+    found = []
+    for form in (cell, other):
+        problem = Problem(form, steps)
+        learner = problem.learner(estimator)
+        found.append(flat(learner.gradients(problem.start(learner), **problem.data)[1], 1))
+    error = relative(*found)
+    title = "cheap = dense RTRL, every step"
+    return [Check(title, name, show(estimator), error, SAME)]
 
 
 def bias(cell: Cell, estimator: Estimator, name: str, *, symbols: bool = False) -> list[Check]:

@@ -8,7 +8,8 @@ from itertools import product
 import jax
 
 from kronline import cells, native
-from kronline.cells.base import Cell, LinearCell, UnitCell
+from kronline.cells.base import Cell, LinearCell
+from kronline.cells.unit import UnitCell
 from kronline.estimators.base import Estimator
 from kronline.estimators.methods import (
     artbp,
@@ -23,6 +24,7 @@ from kronline.estimators.methods import (
     rolling_tbptt,
     rtrl,
     snap,
+    spatial,
     tbptt,
     uoro,
 )
@@ -54,6 +56,32 @@ MORE_CELLS: dict[str, Cell] = {
     "embedded RHN": cells.Embedded(cells.RHN(2, 2), inputs=3),
     "opaque GRU": cells.Opaque(cells.GRU(2, 2)),
     "LIF": cells.LIF(2, 2),
+}
+# no unit reads another unit's state
+DIAGONAL: dict[str, Cell] = {
+    "LRU": cells.LRU(2, 2),
+    "RTU": cells.RTU(2, 2),
+    "RTU (tanh)": cells.RTU(2, 2, activation="tanh"),
+    "eLSTM": cells.ELSTM(2, 2),
+    "minGRU": cells.MinGRU(2, 2),
+    "minLSTM": cells.MinLSTM(2, 2),
+}
+# stacks of such: two layers, two blocks, three; an embedding below
+DEEP: dict[str, Cell] = {
+    "two layers": cells.Stack((cells.LRU(2, 2), cells.ELSTM(2, 4))),
+    "two blocks": cells.Stack((cells.Block(cells.LRU(1, 2), 3), cells.Block(cells.LRU(1, 3)))),
+    "three blocks": cells.Stack(
+        (
+            cells.Block(cells.RTU(1, 2), 3),
+            cells.Block(cells.ELSTM(1, 3)),
+            cells.Block(cells.MinGRU(2, 3)),
+        )
+    ),
+    "the input seen": cells.Stack((cells.MinLSTM(1, 2), cells.LRU(1, 1)), see_input=True),
+    "embedded blocks": cells.Embedded(
+        cells.Stack((cells.Block(cells.LRU(1, 3)), cells.Block(cells.MinLSTM(1, 3)))), inputs=3
+    ),
+    "dense layer below": cells.Stack((cells.RHN(1, 2), cells.LRU(1, 1))),
 }
 # for Kronecker sums of several pairs: in smaller cells fewer pairs are exact already
 WIDE: dict[str, Cell] = {
@@ -124,7 +152,8 @@ def jobs_for(
         one = trace.trace if isinstance(trace, Average) else replace(trace, copies=1)
         single = replace(estimator, trace=one)
         jobs += [(title, lambda: proofs.copies(cell, single, estimator, trace.copies, name))]
-    if not isinstance(trace, UORO) or trace.copies == 1:  # else too many patterns
+    whole = not trace.needs_newest(cell.structure())  # else its gradients are all there is of it
+    if whole and (not isinstance(trace, UORO) or trace.copies == 1):  # else too many patterns
         jobs += [(title, lambda: proofs.trace(cell, trace, name, show(estimator), symbols=symbols))]
     return jobs
 
@@ -173,6 +202,7 @@ def library(everything: bool = False) -> list[Job]:
             windows = [make(window=w) for make in (rtrl, *noisy) for w in (1, 2)]
             jobs += [_gradient_only(cell, e) for e in windows]
             jobs += [_gradient_only(cell, noisy[0](), symbols=True)]
+    jobs += _diagonal(everything) + _deep(everything)
     jobs += _relatives(everything)
     jobs += _sums(everything)
     jobs += _cheap(everything)
@@ -184,6 +214,44 @@ def library(everything: bool = False) -> list[Job]:
             pure = f"{show(CELLS[name])}, pure JAX"
             jobs += map(_pure, jobs_for(CELLS[name], kf_rtrl(), pure, lanes=False))
     return [*jobs, ("Theorem 1", theorem)]
+
+
+def _diagonal(everything: bool) -> list[Job]:
+    """Diagonal recurrence: exact, the same as dense RTRL; and every other method."""
+    noisy = (kf_rtrl(), uoro(), ok(1), reverse_kf(), kf_rtrl(window=1))
+    cheap = (snap(1), snap(2), rflo(), tbptt(2), dni(2), rolling_tbptt(2))
+    windows = (rtrl(window=2), spatial(1), spatial(3), kf_tbptt(2, pairs=1))
+    some: dict[str, tuple[Estimator, ...]] = {"LRU": (kf_rtrl(),), "eLSTM": (uoro(), snap(1))}
+    jobs: list[Job] = []
+    for name, cell in DIAGONAL.items():
+        jobs += [*jobs_for(cell, rtrl()), _cheap_is_dense(cell)]
+        for e in (*noisy, *cheap, *windows) if everything else some.get(name, ()):
+            jobs += jobs_for(cell, e, lanes=False)
+        if everything:
+            jobs += jobs_for(cell, rtrl(), f"{show(cell)}, symbols", symbols=True)
+    return jobs
+
+
+def _cheap_is_dense(cell: Cell) -> Job:
+    """`rtrl()`, which sees the structure, equals RTRL of the cell with its structure hidden."""
+    name = show(cell)
+    return f"{name}, rtrl()", lambda: proofs.same(cell, cells.Opaque(cell), rtrl(), name)
+
+
+def _deep(everything: bool) -> list[Job]:
+    """Stacks of layers: exact, in-layer, and unbiased, with resets inside segments."""
+    two, three = DEEP["two blocks"], DEEP["three blocks"]
+    some = [(two, rtrl()), (two, spatial(2)), (two, kf_tbptt(2, pairs=1)), (three, rtrl())]
+    every: tuple[Estimator, ...] = (rtrl(), tbptt(2), kf_rtrl(), uoro())
+    layers = (spatial(1), spatial(2), kf_tbptt(2, 1), kf_tbptt(2, 2), kf_tbptt(3, 1))
+    if everything:
+        some = [
+            (cell, e)
+            for cell in DEEP.values()
+            for e in (*every, *(layers if cell.structure().layers else ()))
+        ]
+        some += [(two, kf_tbptt(2, 1, 0.5)), (two, kf_tbptt(2, 1, "auto"))]
+    return [job for cell, e in some for job in jobs_for(cell, e, lanes=False)]
 
 
 # one of each kind: unit-wise, with and without slots, and in groups

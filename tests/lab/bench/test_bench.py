@@ -15,7 +15,7 @@ from kronline.lab.bench.work import SYMBOLS, Row, learner
 
 
 def tiny(*rows, rounds=2):
-    return plan.Group("tiny", rows, rounds, seconds=0.001)
+    return plan.Turns("tiny", rows, rounds, seconds=0.001)
 
 
 SOME = ("UORO", "forward")  # of the other methods
@@ -48,7 +48,7 @@ def test_a_result_has_all_that_is_promised(measured):
         assert row["us_per_step"] > 0 and row["bytes_per_lane"] is not None
         is_kf = row["method"] == "KF-RTRL"
         assert (row["gflops"] is not None) == (row["fraction_of_matmul"] is not None) == is_kf
-    # 4 n³ a lane and step
+    # 4 n³ per lane and step
     kf = found["rows"][0]
     assert kf["gflops"] == pytest.approx(4 * 8**3 * 2 / kf["us_per_step"] / 1e3, abs=0.051)
 
@@ -57,7 +57,7 @@ def test_rows_that_cannot_run_are_listed_with_the_reason(measured):
     found, _ = measured
     reasons = {(r["method"], r["path"], r["hidden"]): r["reason"] for r in found["skipped"]}
     assert "GB are left" in reasons["RTRL", "fast", 100_000]
-    assert "s a step" in reasons["KF-RTRL", "fast", 16_384]
+    assert "s per step" in reasons["KF-RTRL", "fast", 16_384]
     assert "method must be one of" in reasons["no such method", "fast", 8]
 
 
@@ -82,10 +82,10 @@ def test_an_old_result_is_compared_as_ratios(measured, tmp_path, capsys):
 
 
 def test_the_whole_plan_has_the_rows_that_are_asked_for():
-    rows = {row for group in plan.groups(False, False) for row in group.rows}
+    rows = {row for turns in plan.whole(False, False) for row in turns.rows}
     for cell, n, lanes in [("RHN", 256, 32), ("RHN", 128, 64), ("RHN", 64, 64), ("LSTM", 128, 32)]:
         assert {Row("KF-RTRL", path, cell, n, lanes) for path in ("fast", "jax", "plain")} <= rows
-    full = {row for group in plan.groups(False, True) for row in group.rows}
+    full = {row for turns in plan.whole(False, True) for row in turns.rows}
     grid = {(row.hidden, row.lanes) for row in full if row.path == "plain" and row.cell == "RHN"}
     assert grid == {(n, lanes) for n in (32, 64, 128, 256, 512) for lanes in (1, 16, 32, 64, 256)}
 

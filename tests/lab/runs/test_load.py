@@ -10,9 +10,10 @@ import optax
 import pytest
 
 import kronline as kl
+from kronline import disk
 from kronline.checkpoint import files, read
 from kronline.lab.runs import train
-from running import command
+from running import LANES, command
 
 OLD = Path(__file__).parents[2] / "data" / "old-run"
 
@@ -46,8 +47,28 @@ def test_a_run_is_opened(where, unbroken, tmp_path):
 def test_a_run_that_cannot_be_opened(unbroken, tmp_path):
     with pytest.raises(ValueError, match=r"does not fit"):
         kl.load(unbroken["copy"], optimiser=optax.sgd(1e-3))
+    with pytest.raises(ValueError, match=r"saved with another optimiser"):
+        kl.load(unbroken["copy"], optimiser=optax.adam(0.5))
     with pytest.raises(ValueError, match=r"a run's folder with a checkpoint.*step-\*"):
         kl.load(tmp_path, optimiser=optax.adam(1e-3))
+
+
+def test_a_run_is_opened_with_another_optimiser_where_that_is_asked_for(unbroken):
+    learner, _ = kl.load(unbroken["copy"], optimiser=optax.adam(0.5), other_optimiser=True)
+    assert learner.estimator == kl.kf_rtrl()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_checkpoint_without_a_fingerprint_is_opened_with_any_rate(unbroken, tmp_path):
+    """As runs wrote them before their checkpoints had one."""
+    header, arrays = read(files(unbroken["copy"])[0])
+    assert header.pop("optimiser")["sha256"]
+    file = tmp_path / "before.safetensors"
+    keys = header.pop("keys")
+    made = {name: jax.random.wrap_key_data(arrays[name], impl=keys[name]) for name in keys}
+    disk.write_tree(file, arrays | made, header)
+    _, state = kl.load(file, optimiser=optax.adam(0.5))
+    assert state.s.shape[0] == LANES
 
 
 def test_a_run_of_an_earlier_version_goes_on(tmp_path):

@@ -17,7 +17,8 @@ from kronline.checkpoint import read
 from kronline.errors import UsageError
 from kronline.lab.analysis.numbers import summary
 from kronline.lab.runs import config, folder, loop
-from kronline.lab.tasks.copy import BEYOND, Copy, CopyTask
+from kronline.lab.tasks.copy import BEYOND, CopyTask
+from kronline.lab.tasks.strings import Copy
 from kronline.lab.tasks.text import TextTask
 from running import LANES, STEPS, command, killed, process, status, step_of, words
 

@@ -43,12 +43,6 @@ def at_work(out):
     return [r for r in runs_in(out).values() if newest(r) and folder.in_use(r)]
 
 
-@pytest.fixture(autouse=True)
-def compiled_alike(monkeypatch):
-    """The processes that are started from here."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-
-
 def swept(place):
     """A sweep that was stopped by SIGTERM, and started again; what it printed at the end."""
     out = place / "it"

@@ -10,7 +10,8 @@ import pytest
 
 import kronline as kl
 from kronline.lab.runs import training as train
-from kronline.lab.tasks.copy import BLANK, MARK, Copy, CopyTask, accuracies
+from kronline.lab.tasks.copy import CopyTask
+from kronline.lab.tasks.strings import BLANK, MARK, Copy, accuracies
 
 
 def text(symbols):

@@ -38,9 +38,7 @@ def trained(task, tmp_path_factory):
 def swept(task, tmp_path_factory):
     """A finished sweep, its runs in processes of their own."""
     out = tmp_path_factory.mktemp("sweep") / "runs"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-        assert command("sweep", task.kind, *TINY, *METHODS, "--workers", 2, "--out", out) == 0
+    assert command("sweep", task.kind, *TINY, *METHODS, "--workers", 2, "--out", out) == 0
     return out
 
 
@@ -172,7 +170,6 @@ def test_curves_of_others(task, swept, tmp_path):
 
 def test_compare(task, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cost, "SECONDS", 1e-4)
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     more = ["--places", 2, "--draws", 2, "--loss-steps", 2, "--most", 1, "--workers", 2]
     words = ["compare", task.kind, *TINY, *METHODS, *more, "--out", tmp_path / "runs", "--json"]
     assert command(*words) == 0

@@ -35,7 +35,7 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """One a run."""
+        """One per run."""
         return [int(run.config.get("seed", 0)) for run in self.runs]
 
     @property
@@ -44,7 +44,7 @@ class Group:
         return [run for run in self.runs if run.state != "finished"]
 
     def stat(self, name: str) -> Stat | None:
-        """Of one number a run, as `numbers.number` gives it."""
+        """Of one number per run, as `numbers.number` gives it."""
         return Stat.of(number(run, name) for run in self.runs)
 
     def has(self, quantity: Quantity) -> bool:

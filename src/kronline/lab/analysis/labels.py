@@ -96,6 +96,7 @@ KNOWN: dict[str, Callable[[dict[str, str]], str]] = {
     "rolling_tbptt": lambda a: f"Rolling TBPTT-{a['k']}" + _every(a),
     "rtrl": lambda a: "RTRL",
     "snap": lambda a: f"SnAp-{a['order']}",
+    "spatial": lambda a: f"Spatial-{a['k']}",
     "tbptt": lambda a: f"TBPTT-{a['k']}",
     "uoro": lambda a: _averaged("UORO", a["copies"]),
 }

@@ -1,4 +1,4 @@
-"""Which rows are timed: groups of rows that are interleaved, each so many rounds."""
+"""Which rows are timed, and which of them in turn, so many rounds."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ OTHERS = ("UORO", "UORO-AVG", "RTRL", "TBPTT-25", "forward")
 
 
 @dataclass(frozen=True)
-class Group:
+class Turns:
     """Rows that are timed in turn, a matrix product of the machine before each."""
 
     title: str
@@ -21,49 +21,49 @@ class Group:
     show: bool = True  # in the table; the others only serve a figure below it
 
 
-def kf(cell: str, n: int, lanes: int, rounds: int) -> Group:
+def kf(cell: str, n: int, lanes: int, rounds: int) -> Turns:
     """KF-RTRL on every path."""
     paths = ("fast", "jax", "plain")
     rows = tuple(Row("KF-RTRL", path, cell, n, lanes) for path in paths)
-    return Group(f"KF-RTRL {cell} {n}x{lanes}", rows, rounds)
+    return Turns(f"KF-RTRL {cell} {n}x{lanes}", rows, rounds)
 
 
-def others(n: int, lanes: int, rounds: int) -> Group:
+def others(n: int, lanes: int, rounds: int) -> Turns:
     """The methods that KF-RTRL is compared with, and TBPTT by hand."""
     rows = [Row(method, "fast", "RHN", n, lanes) for method in OTHERS]
     rows.insert(4, Row("TBPTT-25", "plain", "RHN", n, lanes))
-    return Group(f"other methods {n}x{lanes}", tuple(rows), rounds)
+    return Turns(f"other methods {n}x{lanes}", tuple(rows), rounds)
 
 
-def growth(method: str, rounds: int) -> Group:
+def growth(method: str, rounds: int) -> Turns:
     """In n, at 16 lanes."""
     rows = tuple(Row(method, "fast", "RHN", n, 16) for n in SIZES)
-    return Group(f"{method}, growth in n", rows, rounds, show=False)
+    return Turns(f"{method}, growth in n", rows, rounds, show=False)
 
 
-def in_time(rounds: int) -> Group:
+def in_time(rounds: int) -> Turns:
     """In t: the same work early and late in a stream."""
     rows = tuple(Row("KF-RTRL", "fast", "RHN", 64, 4, start=t) for t in (EARLY, LATE))
-    return Group("KF-RTRL, growth in t", rows, rounds, seconds=0.06, show=False)
+    return Turns("KF-RTRL, growth in t", rows, rounds, seconds=0.06, show=False)
 
 
 BEYOND = ("kf_tbptt(25, pairs=1)", "kf_tbptt(25, pairs=8)")
 
 
-def beside(methods: tuple[str, ...], cell: str, n: int, lanes: int, rounds: int) -> Group:
+def beside(methods: tuple[str, ...], cell: str, n: int, lanes: int, rounds: int) -> Turns:
     """KF-RTRL, and methods by their names, in turn: for ratios."""
     rows = [Row(method, "fast", cell, n, lanes) for method in ("KF-RTRL", *methods)]
-    return Group(f"beside KF-RTRL {cell} {n}x{lanes}", tuple(rows), rounds, seconds=0.2)
+    return Turns(f"beside KF-RTRL {cell} {n}x{lanes}", tuple(rows), rounds, seconds=0.2)
 
 
 ONE_LANE = (Row("KF-RTRL", "fast", "RHN", 64, 1), Row("KF-RTRL", "step", "RHN", 64, 1))
 
 
-def groups(quick: bool, full: bool) -> list[Group]:
+def whole(quick: bool, full: bool) -> list[Turns]:
     """The whole plan."""
     if quick:
         return [kf("RHN", 128, 64, 3), kf("RHN", 64, 64, 3)]
-    one_lane = Group("KF-RTRL, one lane", ONE_LANE, 7)
+    one_lane = Turns("KF-RTRL, one lane", ONE_LANE, 7)
     if full:
         grid = [kf(cell, n, lanes, 3) for n, lanes in GRID for cell in ("RHN", "LSTM")]
         grid += [others(n, lanes, 3) for n, lanes in GRID]

@@ -118,7 +118,7 @@ def _findings(result: dict[str, Any]) -> list[str]:
             out.append(f"{name}: time grows as n^{g['exponent_in_n']:.2f} (n = {sizes}).")
     if one := result["one_lane"]:
         out.append(
-            f"One lane, n = {one['hidden']}: {one['run_us_per_step']:.1f} µs a step in `run`, "
+            f"One lane, n = {one['hidden']}: {one['run_us_per_step']:.1f} µs per step in `run`, "
             f"{one['step_call_us']:.1f} µs by `step`; its bare H·A by numpy: "
             f"{one['numpy_HA_us']:.1f} µs."
         )

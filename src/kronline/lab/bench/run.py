@@ -18,11 +18,11 @@ from kronline import native
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.lab.bench.machine import REST
-from kronline.lab.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Group, groups
+from kronline.lab.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Turns, whole
 from kronline.lab.bench.work import Row
 from kronline.lab.machine import commit, describe
 
-LONGEST = 20.0  # seconds a step beyond which a row is skipped
+LONGEST = 20.0  # seconds per step beyond which a row is skipped
 Note = Callable[[int, str], None]  # units done, what is going on
 
 
@@ -106,10 +106,10 @@ class Bench:
         """List the row as skipped."""
         self.skipped.append({**asdict(row), "reason": reason})
 
-    def group(self, group: Group) -> None:
-        """Build all rows of a group, then time them in turn."""
-        rows = self._built(group)
-        for _ in range(group.rounds):
+    def time(self, turns: Turns) -> None:
+        """Build all rows, then time them in turn."""
+        rows = self._built(turns)
+        for _ in range(turns.rounds):
             for row in (row for row in rows if not self.lost(row)):
                 rate = self._machine.ask("matmul")
                 for name, value in rate.items():
@@ -125,7 +125,7 @@ class Bench:
                     self.bare.append(self._machine.ask("bare", value=row.hidden))
                     time.sleep(REST)
             self.copies.append(self._machine.ask("copy"))
-            self._note(len(group.rows), group.title)
+            self._note(len(turns.rows), turns.title)
         for row in (row for row in rows if not self.lost(row)):
             with suppress(RuntimeError):
                 self.worker(row).ask("drop", row)
@@ -134,30 +134,30 @@ class Bench:
         """Whether it was skipped, be it in the middle."""
         return any(asdict(row).items() <= s.items() for s in self.skipped)
 
-    def _built(self, group: Group) -> list[Row]:
+    def _built(self, turns: Turns) -> list[Row]:
         """Workers build at the same time, each one row after another."""
         waiting, rows = [], []
         skipped = len(self.skipped)
         free = free_bytes()
-        for row in group.rows:
+        for row in turns.rows:
             if row.bytes > 0.7 * free:
                 need = f"about {row.bytes / 1e9:.1f} GB"
                 self.skip(row, f"needs {need}, {free / 1e9:.1f} GB are left for it")
             elif row.guess > LONGEST:
-                self.skip(row, f"would take about {row.guess:.0f} s a step")
+                self.skip(row, f"would take about {row.guess:.0f} s per step")
             else:
                 worker = self.worker(row)
-                worker.send("build", row, group.seconds)
+                worker.send("build", row, turns.seconds)
                 waiting.append((row, worker))
-                free -= row.bytes  # all rows of a group are held at once
-        self._note(len(self.skipped) - skipped, group.title)
+                free -= row.bytes  # all rows of these are held at once
+        self._note(len(self.skipped) - skipped, turns.title)
         for row, worker in waiting:
             try:
                 self.bytes[row] = worker.receive()["bytes_per_lane"]
                 rows.append(row)
             except RuntimeError as e:
                 self.skip(row, str(e))
-            self._note(1, f"{group.title}: compiling")
+            self._note(1, f"{turns.title}: compiling")
         return rows
 
 
@@ -173,7 +173,7 @@ def free_bytes() -> float:
     return 8e9
 
 
-def units(plan: list[Group]) -> int:
+def units(plan: list[Turns]) -> int:
     """How many rows are built or timed."""
     return sum(len(g.rows) * (g.rounds + 1) for g in plan)
 
@@ -189,26 +189,26 @@ def running(note: Note) -> Iterator[Bench]:
         yield bench
 
 
-def planned(quick: bool, full: bool) -> list[Group]:
+def planned(quick: bool, full: bool) -> list[Turns]:
     """What there is to do here."""
     if jax.default_backend() != "cpu":
         raise UsageError(
             f"bench measures CPUs, the default device is a {jax.default_backend()}; "
             "set JAX_PLATFORMS=cpu"
         )
-    return groups(quick, full)
+    return whole(quick, full)
 
 
-def measure(plan: list[Group], note: Note) -> dict[str, Any]:
+def measure(plan: list[Turns], note: Note) -> dict[str, Any]:
     """The whole result, as it is printed by --json."""
     with running(note) as bench:
-        for group in plan:
-            bench.group(group)
+        for turns in plan:
+            bench.time(turns)
     if not bench.times:
         reasons = sorted({s["reason"] for s in bench.skipped})
         raise UsageError(f"nothing could be timed: {'; '.join(reasons)}")
     best = max(bench.rates, key=lambda name: median(bench.rates[name]))
-    done = [row for group in plan if group.show for row in group.rows if row in bench.times]
+    done = [row for turns in plan if turns.show for row in turns.rows if row in bench.times]
     shown = list(dict.fromkeys(row for row in done if not bench.lost(row)))
     return {
         "matmul_gflops": round(median(bench.rates[best]), 1),
@@ -246,16 +246,16 @@ def _line(bench: Bench, row: Row, best: str) -> dict[str, Any]:
     }
 
 
-def _beside(bench: Bench, plan: list[Group]) -> list[dict[str, Any]]:
+def _beside(bench: Bench, plan: list[Turns]) -> list[dict[str, Any]]:
     """Every method's time over KF-RTRL's, where both were timed in turn: medians of ratios."""
     out = []
-    for group in plan:
-        if not group.title.startswith("beside"):
+    for turns in plan:
+        if not turns.title.startswith("beside"):
             continue
-        first, *others = group.rows
+        first, *others = turns.rows
         for row in others:
             if first in bench.times and row in bench.times:
-                mine, its = (bench.times[r][-group.rounds :] for r in (row, first))
+                mine, its = (bench.times[r][-turns.rounds :] for r in (row, first))
                 pairs = zip(mine, its, strict=False)
                 line = {name: getattr(row, name) for name in ("method", "cell", "hidden", "lanes")}
                 out.append(line | {"over_kf_rtrl": round(median(a / b for a, b in pairs), 3)})

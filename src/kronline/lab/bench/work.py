@@ -46,7 +46,7 @@ class Row:
 
     @property
     def flops(self) -> float | None:
-        """Of H·A a step, all lanes, without structural zeros: 4n³ for RHN, 16n³ for LSTM."""
+        """Of H·A per step, all lanes, without structural zeros: 4n³ for RHN, 16n³ for LSTM."""
         if self.method != "KF-RTRL":
             return None
         return 2.0 * SLOTS[self.cell] * GATES[self.cell] * self.hidden**3 * self.lanes
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def guess(self) -> float:
-        """A rough guess of seconds a step, to choose how many to time."""
+        """A rough guess of seconds per step, to choose how many to time."""
         n, q = self.hidden, SLOTS[self.cell]
         slow = {"plain": 3.0, "jax": 1.5}.get(self.path, 1.0)
         pair = 2.0 * q * GATES[self.cell] * n**3  # H·A
@@ -209,7 +209,7 @@ def _nbytes(tree: Any) -> int:
 
 
 def _step(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
-    """As a program that waits for its data would: one call a step, which ends before the next."""
+    """As a program that waits for its data would: one call per step, which ends before the next."""
     learn = learner(row)
     state = learn.init(jax.random.key(0), row.lanes)
 

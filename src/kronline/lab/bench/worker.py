@@ -1,7 +1,7 @@
 """A process that builds and times rows when it is told to: JSON lines in, JSON lines out.
 
-The kind says how the process is set up: "default", "jax" (no native kernel, one CPU device a core)
-or "machine" (numpy and JAX as they come).
+The kind says how the process is set up: "default", "jax" (no native kernel, one CPU device
+per core) or "machine" (numpy and JAX as they come).
 """
 
 import json

@@ -140,7 +140,7 @@ def _cost(r: Result) -> Html:
         [_key(r, row), *(_shown(n[name], form) for name, form in forms)]
         for row, n in zip(r.rows, found["rows"], strict=True)
     ]
-    head = ("method", "µs a step", "time", "flops", "variance", "cosine")
+    head = ("method", "µs per step", "time", "flops", "variance", "cosine")
     caption = (
         "What a step costs, beside what its gradient is worth; "
         f"time and flops: {found['unit']}'s is 1"

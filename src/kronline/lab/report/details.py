@@ -41,7 +41,7 @@ def differences(f: Findings) -> Html:
     parts.append(
         tag(
             "p",
-            "In all of them, KF-RTRL draws one sign a step where the paper draws two (only their "
+            "In all of them, KF-RTRL draws one sign per step where the paper draws two (only their "
             "product counts), and a term with a zero factor, after a reset for instance, is "
             "dropped instead of scaled: the estimate is the same in law, and unbiased.",
             _class="note",

@@ -17,7 +17,7 @@ from kronline.lab.tasks.quantity import MONITORED
 
 
 def draw(groups: Sequence[Group], setting: str, out: Path, width: float, size: float = 9) -> None:
-    """One panel a number: a dot a seed, a bar for their mean, a line at the first value's mean.
+    """One panel per number: a dot per seed, a bar for their mean, a line at the first value's mean.
 
     Args:
         groups: as `grouped` gives them, of one kind.

@@ -1,4 +1,4 @@
-"""The page's figures and tables, one section an experiment."""
+"""The page's figures and tables, one section per experiment."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -36,19 +36,20 @@ class Point(NamedTuple):
     best_step: int = 0
 
 
-def write(run: Path, point: Point, learner: Learner, keep: int) -> Path:
+def write(run: Path, point: Point, learner: Learner, optimiser: dict[str, Any], keep: int) -> Path:
     """One more checkpoint, which `kronline.load` opens too; all but the newest `keep` are deleted.
 
     Args:
         run: the run's folder.
         point: what is saved.
         learner: whose state is in it.
+        optimiser: the fingerprint of the learner's.
         keep: how many checkpoints there may be.
     """
     path = checkpoint.at_step(run, point.step)
     path.parent.mkdir(exist_ok=True)
     about = {"step": point.step, "metrics": point.metrics, "best_step": point.best_step}
-    checkpoint.write(path, point.saved, learner, at=LEARNER, **about)
+    checkpoint.write(path, point.saved, learner, at=LEARNER, optimiser=optimiser, **about)
     for old in checkpoint.files(run)[keep:]:
         old.unlink(missing_ok=True)
     return path

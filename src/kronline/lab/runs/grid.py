@@ -35,7 +35,7 @@ class Grid:
     """What a sweep adds to a run's settings."""
 
     vary: tuple[str, ...] = ()  # more axes, as in: hidden=64,128 "cell=RHN,LSTM"
-    workers: int | None = None  # processes at a time (default: one a core)
+    workers: int | None = None  # processes at a time (default: one per core)
 
     # told by the grid, so there is no flag for them
     estimator: tyro.conf.Suppress[str] = ""

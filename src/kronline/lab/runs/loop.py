@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from kronline.lab.runs.checkpoint import Point, Saved
 from kronline.lab.runs.tensorboard import Board
 from kronline.lab.tasks import Best, Experiment, Task, Training
 from kronline.lab.wording import rounded
+from kronline.learner import fingerprint
 
 DIVERGED = 3  # the exit code of a run that diverged
 ABSURD = 100  # times the loss of guessing: above that a run has diverged, though it is finite
@@ -225,12 +227,17 @@ class _Session:
         if self.board:
             self.board.write(line)
 
+    @cached_property
+    def _optimiser(self) -> dict[str, Any]:
+        """Its fingerprint, the same in all checkpoints."""
+        return fingerprint(self.exp.learner, self.training.learner)
+
     def _save(self) -> End | None:
         saved = Saved(self.training, self.meter.best)
         if name := checkpoint.not_finite(saved):
             return self._diverged(f"step {self.step:,}: {name} holds NaN or infinity")
         point = Point(saved, self.step, self.bytes, self.meter.best_step)
-        checkpoint.write(self.path, point, self.exp.learner, self.task.keep)
+        checkpoint.write(self.path, point, self.exp.learner, self._optimiser, self.task.keep)
         self.saved = self.step
         self._status("running")
         return None
@@ -249,7 +256,7 @@ class _Session:
 
 def _problem(loss: np.ndarray, norm: np.ndarray, before: int) -> str | None:
     """Where the loss or the gradient stopped being a number, if it did."""
-    each = len(loss) // len(norm)  # steps a segment
+    each = len(loss) // len(norm)  # steps per segment
     first_loss = int(np.argmin(np.isfinite(loss))) + 1 if not np.isfinite(loss).all() else None
     first_norm = (
         (int(np.argmin(np.isfinite(norm))) + 1) * each if not np.isfinite(norm).all() else None

@@ -131,7 +131,7 @@ def _same(run: folder.Run, exp: Experiment) -> None:
 
 
 def _devices() -> None:
-    """One device a core, over which lanes are split where there is no native kernel."""
+    """One device per core, over which lanes are split where there is no native kernel."""
     with contextlib.suppress(RuntimeError):  # JAX has started already
         jax.config.update("jax_num_cpu_devices", machine.cores())
 

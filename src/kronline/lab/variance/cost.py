@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     """Of one whole training step: forward, gradient, trace, update."""
 
     seconds: float  # the fastest of all rounds
-    flops: float | None  # a lane; None: not known here
+    flops: float | None  # per lane; None: not known here
 
 
 def costs(
@@ -90,7 +90,7 @@ def _data(learner: Learner, shape: tuple[int, int]) -> tuple[Array, Array]:
 
 
 def flops(learner: Learner) -> float | None:
-    """Of the large products of a step and lane; for unit-wise cells, and the traces known here.
+    """Of the large products per step and lane; for unit-wise cells, and the traces known here.
 
     Products of inputs are left out: symbols cost nothing. Forward and backward: 6 for each
     recurrent weight.
@@ -121,7 +121,7 @@ def _pushed(trace: Trace, cell: UnitCell, k: int) -> float | None:
         case Average(one, copies) if (each := _pushed(one, cell, k)) is not None:
             found = copies * each
         case KFTBPTT(r):
-            # P H a step; P A of every pair a segment
+            # P H per step; P A of every pair per segment
             found = 2.0 * N * N * read + r * 2.0 * N * N * gates / k
         case UORO(copies):
             # ν F, two scalings and a sum of θ̃, and its product with δ·s̃

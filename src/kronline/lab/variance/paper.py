@@ -39,6 +39,6 @@ def differences(groups: Sequence[Group]) -> list[Difference]:
             "exact gradient",
             "by reverse mode over all characters so far",
             "by RTRL",
-            "the same numbers; RTRL takes O(n⁴) a step",
+            "the same numbers; RTRL takes O(n⁴) per step",
         ),
     ]

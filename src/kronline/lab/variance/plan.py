@@ -39,7 +39,7 @@ class Unit(NamedTuple):
     trained: bool = False  # in the table
 
     def lines(self, found: Found) -> list[dict[str, Any]]:
-        """As they go into metrics.jsonl, one a time."""
+        """As they go into metrics.jsonl, one per time."""
         rows = zip(self.times, found.cosine, found.error, found.size, strict=True)
         return [
             self.head(t)
@@ -220,7 +220,7 @@ def _draws(s: Variance, experiment: str, learner: Learner) -> int:
 
 
 def _weight(learner: Learner, n: int) -> float:
-    """About the time of a step and lane, in microseconds on two cores."""
+    """About the time per step and lane, in microseconds on two cores."""
     trace = learner.estimator.trace if isinstance(learner.estimator, Online) else None
     numbers = lane_bytes(learner) / 4
     # products H·(a trace) are n operations a number; UORO reads and writes each of them

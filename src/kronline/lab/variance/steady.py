@@ -24,7 +24,7 @@ NETWORKS = {False: "untrained", True: "trained"}
 
 
 def measured(metrics: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a method: what was found in untrained networks, and in the trained one.
+    """A row per method: what was found in untrained networks, and in the trained one.
 
     variance: E|ĝ − g|² / E|g|², both over times, networks and draws; for a method that is biased
     its bias is in it. cosine: of single estimates.

@@ -38,7 +38,7 @@ def _point(n: int, t: int, cosine: list[float], error: list[float]) -> dict[str,
 
 
 def tables(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[Table]:
-    """One table an experiment: times or sizes below each other, estimators side by side."""
+    """One table per experiment: times or sizes below each other, estimators side by side."""
     out = []
     for experiment, by_name in found.items():
         points = next(iter(by_name.values()))

@@ -1,0 +1,74 @@
+// The exact traces of a layer over a segment (traces/in_layer.py), in one pass over e:
+//
+//   read[i,g,j] = sum_a delta[a,j] e[i,a,g,j]
+//   e[i,a,g,j] <- sum_b S[a,b,j] e[i,b,g,j] + sum_t h[t,i] SD[t,a,g,j]
+//
+// Steps in which h[t,i] is zero cost nothing: with symbols only one row is added to per step.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kronline {
+
+template <typename T>
+struct PushTraces {
+  const T* h;      // (k, m)
+  const T* SD;     // (k, c, g, n)
+  const T* S;      // (c, c, n)
+  const T* delta;  // (c, n)
+  bool cut;        // after a reset the old e counts as zero, even where it is not finite
+  int64_t k, m, g, n;
+  T* e;     // (m, c, g, n), in place
+  T* read;  // (m, g, n)
+
+  // Rows from `first` to `end`; C slots.
+  template <int C>
+  void rows(int64_t first, int64_t end, int64_t* steps) const {
+    for (int64_t i = first; i < end; ++i) {
+      int64_t count = 0;
+      for (int64_t t = 0; t < k; ++t)
+        if (h[t * m + i] != 0) steps[count++] = t;
+      for (int64_t gate = 0; gate < g; ++gate)
+        for (int64_t j = 0; j < n; j += kTile)
+          if (n - j >= kTile)
+            tile<C, kTile>(i, gate, j, kTile, steps, count);
+          else
+            tile<C, 0>(i, gate, j, n - j, steps, count);
+    }
+  }
+
+ private:
+  static constexpr int64_t kTile = 32;
+
+  // `Width` units, or `rest` of them where that is 0, from unit j.
+  template <int C, int Width>
+  void tile(int64_t i, int64_t gate, int64_t j, int64_t rest, const int64_t* steps,
+            int64_t count) const {
+    const int64_t width = Width ? Width : rest, slot = g * n;
+    T* mine = e + i * C * slot + gate * n + j;
+    T sum[C][kTile], seen[kTile] = {};
+    for (int a = 0; a < C; ++a)
+      for (int64_t x = 0; x < width; ++x) sum[a][x] = 0;
+    for (int b = 0; b < C; ++b) {
+      const T *old = mine + b * slot, *d = delta + b * n + j;
+      for (int64_t x = 0; x < width; ++x) seen[x] += d[x] * old[x];
+      if (cut) continue;
+      for (int a = 0; a < C; ++a) {
+        const T* s = S + (a * C + b) * n + j;
+        for (int64_t x = 0; x < width; ++x) sum[a][x] += s[x] * old[x];
+      }
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      const int64_t t = steps[c];
+      const T factor = h[t * m + i], *add = SD + t * C * slot + gate * n + j;
+      for (int a = 0; a < C; ++a)
+        for (int64_t x = 0; x < width; ++x) sum[a][x] += factor * add[a * slot + x];
+    }
+    for (int a = 0; a < C; ++a) std::copy_n(sum[a], width, mine + a * slot);
+    std::copy_n(seen, width, read + (i * g + gate) * n + j);
+  }
+};
+
+}  // namespace kronline
