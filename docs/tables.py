@@ -379,6 +379,33 @@ def ptb_256() -> str:
     return table(["", "rate", *(f"{s:,} steps" for s in marks), "test", "minutes", "seeds"], rows)
 
 
+def ptb_20() -> str:
+    """The paper's size and many epochs, beside the paper's numbers."""
+    epochs, rows = (1, 2, 4, 6, 10, 20), []
+    for g in groups("text", "ptb-20"):
+        (run,) = g.runs
+        each_epoch = points(run, "valid")[-1][0] / g.config["epochs"]
+        found = [at(run, "valid", n * each_epoch) for n in epochs]
+        valid = ["–" if v is None else f"{v:.3f}" for v in found]
+        theirs = PAPER_BITS.get(g.method)
+        paper = "–" if theirs is None else " / ".join(f"{v:.2f}" for v in theirs.values())
+        ends = (shown("valid", g.stat("valid")), shown("test", g.stat("test")))
+        rows.append([g.method, g.config["lanes"], rate(g), *valid, *ends, paper, minutes(g)])
+    head = ["", "lanes", "rate", *(f"epoch {n}" for n in epochs)]
+    return table([*head, "best in validation", "test", "the paper's", "minutes"], rows)
+
+
+def ptb_deep() -> str:
+    """One epoch of stacks of blocks."""
+    rows = []
+    for g in sorted(groups("text", "ptb-deep"), key=lambda g: mean(g, "valid")):
+        blocks, size = g.config["cell"].count("Block"), f"{g.runs[0].about['parameters']:,}"
+        ends = (shown("valid", g.stat("valid")), shown("test", g.stat("test")))
+        rows.append([blocks, size, g.method, rate(g), *ends, len(g.runs), minutes(g)])
+    head = ("blocks", "parameters", "", "rate", "valid", "test", "seeds", "minutes")
+    return table(head, rows)
+
+
 def lstm_copy() -> str:
     """The copy task, by an LSTM."""
     rows = [
@@ -444,6 +471,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "ptb-ahead": ptb_ahead,
     "ptb-tried": ptb_tried,
     "ptb-256": ptb_256,
+    "ptb-20": ptb_20,
+    "ptb-deep": ptb_deep,
     "lstm-copy": lstm_copy,
     "lstm-ptb": lstm_ptb,
     "series": series,
