@@ -74,7 +74,7 @@ def test_layers_are_the_blocks_of_the_jacobian(name):
         close(mine, now.E[..., None] * np.eye(layer.units)[None, None])
         for w in layer.weights:
             of_own = F[w.name][places][:, :, :, list(w.gates)]  # (c, j, m, g, j')
-            D, h = now.D[w.name], now.feats[w.name]
+            D, h = now.D[w.name], lin.met.feats[w.name]
             want = jnp.einsum("cgj,m,jk->cjmgk", D, h, jnp.eye(layer.units))
             close(of_own, want)
     # what is not kept is read by nothing

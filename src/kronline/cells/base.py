@@ -282,16 +282,14 @@ class LinearCell(Cell):
             name: jac.WeightJac(feats[name], jac.DenseM(M[name]), mask_of(w, dtype))
             for name, w in self.weights().items()
         }
-        return jac.Kronecker(new, groups, jac.DenseH(H), self._layers(s, feats, z))
+        return jac.Kronecker(new, groups, jac.DenseH(H), self._layers(s, z))
 
     def met(self, params: Params, s: Vector, x: Input) -> jac.Met:
         """What traces inside layers need of a step; H and M are not formed."""
         _, feats, z = self._traced(params, None, s, x)
-        return jac.Met(self._layers(s, feats, z), feats)
+        return jac.Met(self._layers(s, z), feats)
 
-    def _layers(
-        self, s: Vector, feats: dict[str, Array], z: dict[str, Array]
-    ) -> tuple[jac.LayerJac, ...]:
+    def _layers(self, s: Vector, z: dict[str, Array]) -> tuple[jac.LayerJac, ...]:
         """Each layer of a diagonal recurrence to first order, by forward mode through one unit."""
         found = []
         for cell, prefix, at in (self.diagonal() or Layers((), {})).layers:
@@ -299,8 +297,7 @@ class LinearCell(Cell):
             mine = {name: prefix + name for name in cell.weights()}
             own_z = [z[mine[name]] for name in mine if name == "own"]
             D, E, *own = cell.derivatives(z[mine["W"]], slots, *own_z)
-            weights = {n: (feats[mine[n]], d) for n, d in zip(mine, (D, *own), strict=True)}
-            found.append(cell.layer(E, weights, prefix))
+            found.append(cell.layer(E, dict(zip(mine, (D, *own), strict=True)), prefix))
         return tuple(found)
 
     def rows(

@@ -227,8 +227,7 @@ class UnitCell(LinearCell):
             groups["own"] = jac.WeightJac(one, jac.OwnM(of_own[0]))
         new = self.units(z, slots, *own).reshape(-1)
         if not self.reads:
-            weights = dict(zip(groups, ((feats, D), *((one, d) for d in of_own)), strict=True))
-            layer = self.layer(E, weights)
+            layer = self.layer(E, dict(zip(groups, (D, *of_own), strict=True)))
             return jac.Kronecker(new, groups, jac.DiagonalH(E), (layer,))
         read = W[: self.recurrent].reshape(len(self.reads), self.hidden, *W.shape[1:])
         H: jac.StateJac = jac.UnitH(read, D, E, self.read_slots)
@@ -256,17 +255,13 @@ class UnitCell(LinearCell):
     def layer(
         self,
         E: Float[Array, "q q n"],
-        weights: dict[str, tuple[Array, Float[Array, "q r n"]]],
+        D: dict[str, Float[Array, "q r n"]],
         prefix: str = "",
     ) -> jac.LayerJac:
-        """One step of this cell as a layer, from E and each weight's ĥ and D."""
+        """One step of this cell as a layer, from E and each weight's D."""
         kept, gates = kept_of(self)
-        D = {
-            prefix + name: some(some(d, kept, 0), gates[name], 1)
-            for name, (_, d) in weights.items()
-        }
-        feats = {prefix + name: h for name, (h, _) in weights.items()}
-        return jac.LayerJac(some(some(E, kept, 0), kept, 1), D, feats)
+        counts = {prefix + n: some(some(d, kept, 0), gates[n], 1) for n, d in D.items()}
+        return jac.LayerJac(some(some(E, kept, 0), kept, 1), counts)
 
 
 @functools.lru_cache(maxsize=64)

@@ -96,11 +96,10 @@ class Online(Estimator):
 
     def with_own_loss(self, cell: Cell) -> OwnLoss:
         """A trace without a window, or with a window of 1."""
-        if self.window is None and not self.trace.needs_newest(cell.structure()):
-            return ReadAfterMerge(self.trace)
-        if self.window is None:
-            return NewestExact(self.trace)
-        return NewestExact(self.trace) if self.window == 1 else super().with_own_loss(cell)
+        if self.window not in (None, 1):
+            return super().with_own_loss(cell)
+        newest = self.window == 1 or self.trace.needs_newest(cell.structure())
+        return NewestExact(self.trace) if newest else ReadAfterMerge(self.trace)
 
     @property
     def closed_form(self) -> bool:

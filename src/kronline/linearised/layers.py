@@ -82,11 +82,10 @@ class Met(NamedTuple):
     feats: dict[str, Float[Array, " m"]]  # ĥ of every weight
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("E", "D", "feats"), meta_fields=())
+@partial(jax.tree_util.register_dataclass, data_fields=("E", "D"), meta_fields=())
 @dataclass(frozen=True)
 class LayerJac:
     """One step of one layer to first order: `e ← E e + D ĥ`; slots and gates that count."""
 
     E: Float[Array, "c c n"]
     D: dict[str, Float[Array, "c g n"]]  # ∂s'/∂z of each weight
-    feats: dict[str, Float[Array, " m"]]  # ĥ of each weight

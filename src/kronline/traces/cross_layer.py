@@ -27,7 +27,7 @@ from kronline.linearised.layers import spread
 from kronline.noise import Draw, Draws
 from kronline.traces import in_layer
 from kronline.traces.base import Read, Steps, since_reset
-from kronline.traces.segment_merge import chosen, pulled
+from kronline.traces.segment_merge import carried_noise, chosen, least_error, pulled
 
 
 class Above(NamedTuple):
@@ -75,16 +75,10 @@ class Crossed:
         for name, d in dA.items():
             weight, a = self.tail, self.above[name]
             if auto:
-                share = a.noise / jnp.where(a.energy > 0, a.energy, 1)
-                weight = weight * jnp.clip(1 - share, 0, 1)
+                weight = weight * least_error(a.noise, a.energy)
             part = Outer(a.U, weight * d)
             out[name] = gr.add(out[name], part) if name in out else part
         return out
-
-    def reset(self, flag: Bool[Array, ""]) -> "Crossed":
-        """G = 0 where flag is set; the weight stays."""
-        zero = jax.tree.map(lambda a: jnp.where(flag, jnp.zeros_like(a), a), self)
-        return replace(zero, tail=self.tail)
 
 
 def start(structure: Structure, pairs: int, tail: float | Literal["auto"]) -> Crossed:
@@ -131,8 +125,8 @@ def segment(
 ) -> tuple[Grads, Crossed]:
     """`δ·G` at the segment's start, and the push over its k steps."""
     d0, newest = in_layer.newest_apart(steps, delta, read)
-    layers, feats = steps.met()
-    moves = in_layer.moves(layers, steps.resets)
+    met = steps.met()
+    moves = in_layer.moves(met, steps.resets)
     own, traces = in_layer.pushed(memory.traces, steps, moves, d0)
     dA = {n: pulled(d0[np.array(r.places)], memory.above[n].A) for n, r in memory.rows}
     past = gr.unless_zero(d0, memory.weighted(own, dA, auto=auto))
@@ -144,7 +138,7 @@ def segment(
     for name, rows in memory.rows:
         move = moves.get(name)
         above[name] = _merged(
-            memory.above[name], rows, P, PM[name], feats[name], move, steps.resets, signs
+            memory.above[name], rows, P, PM[name], met.feats[name], move, steps.resets, signs
         )
     return past, replace(memory, traces=traces, above=above)
 
@@ -195,13 +189,10 @@ def _merged(
 
     every = jnp.concatenate([B.reshape(len(U), -1), own], axis=1)
     mix, info = chosen(U, every, 1.0, signs, p)
-    share = jnp.where(old.energy > 0, info.before / jnp.where(old.energy > 0, old.energy, 1), 0)
-    most = jnp.finfo(U.dtype).max
-    noise = jnp.where(cut, 0, jnp.minimum(share, most) * old.noise)
     return Above(
         mix.left.T @ U,
         jnp.einsum("jRrn,ji->Rirn", B, mix.right),
         (mix.right.T @ own).reshape(old.own.shape),
-        jnp.minimum(noise + info.variance, most),
+        carried_noise(old.noise, old.energy, info, cut),
         info.after,
     )

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from kronline import native
 from kronline.lanes import lane_by_lane
-from kronline.linearised import Grads, Layer, LayerJac, LayerWeight, Structure
+from kronline.linearised import Grads, Layer, LayerWeight, Met, Structure
 from kronline.linearised import gradients as gr
 from kronline.linearised.layers import spread
 from kronline.noise import Noise
@@ -56,10 +56,6 @@ class Traces:
             for layer in self.layers
             for w in layer.weights
         }
-
-    def reset(self, flag: Bool[Array, ""]) -> "Traces":
-        """e = 0 where flag is set."""
-        return replace(self, e=jax.tree.map(lambda a: jnp.where(flag, 0, a), self.e))
 
 
 def start(structure: Structure) -> Traces:
@@ -120,16 +116,12 @@ class InLayer(Trace[Traces]):
         """`δ·e`."""
         return memory.read(delta)
 
-    def reset(self, memory: Traces, flag: Bool[Array, ""]) -> Traces:
-        """e = 0 where flag is set."""
-        return memory.reset(flag)
-
     def segment(
         self, memory: Traces, steps: Steps, noise: Noise, delta: Float[Array, " N"], read: Read
     ) -> tuple[Grads, Traces]:
         """`δ·e` at the segment's start, and the push over its steps, in one pass over e."""
         d0, newest = newest_apart(steps, delta, read)
-        past, new = pushed(memory, steps, moves(steps.met().layers, steps.resets), d0)
+        past, new = pushed(memory, steps, moves(steps.met(), steps.resets), d0)
         return gr.joined(newest, past) if newest is not None else past, new
 
 
@@ -162,14 +154,14 @@ class Move(NamedTuple):
     S: Float[Array, "c c n"]  # S_0
 
 
-def moves(layers: tuple[LayerJac, ...], resets: Bool[Array, " k"]) -> dict[str, Move]:
+def moves(met: Met, resets: Bool[Array, " k"]) -> dict[str, Move]:
     """What the steps of a segment, stacked, do to every weight of a layer."""
     found, counts = {}, since_reset(resets)
-    for layer in layers:
+    for layer in met.layers:
         S, S0 = _later(layer.E, resets)
         for name, D in layer.D.items():
             # steps before a later reset are left out, even where they are not finite
-            feats = jnp.where(counts[:, None], layer.feats[name], 0)
+            feats = jnp.where(counts[:, None], met.feats[name], 0)
             found[name] = Move(feats, jnp.where(counts[:, None, None, None], times(S, D), 0), S0)
     return found
 

@@ -3,7 +3,7 @@
 What a segment leaves, k + r terms, is merged into r (`segment_merge.py`, `mixing.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, final
 
@@ -129,17 +129,17 @@ class KFTBPTT(Trace[Carried | Crossed]):
         def part(name: str, p: Pairs) -> Outer:
             weight = memory.tail
             if self.tail == "auto":
-                v, energy = memory.noise[name], memory.energy[name]
-                weight = weight * jnp.clip(1 - v / jnp.where(energy > 0, energy, 1), 0, 1)
+                share = segment_merge.least_error(memory.noise[name], memory.energy[name])
+                weight = weight * share
             return Outer(p.U, weight * dA[name])
 
         return {name: part(name, p) for name, p in memory.pairs.items()}
 
     def reset(self, memory: Carried | Crossed, flag: Bool[Array, ""]) -> Carried | Crossed:
         """G = 0 where flag is set; the weight stays."""
-        if isinstance(memory, Crossed):
-            return memory.reset(flag)
-        zero = jax.tree.map(lambda a: jnp.where(flag, jnp.zeros_like(a), a), memory)
+        zero = super().reset(memory, flag)
+        if isinstance(zero, Crossed):
+            return replace(zero, tail=memory.tail)
         return zero._replace(tail=memory.tail)
 
     def noise_share(self, memory: Carried | Crossed, lin: Lin) -> Float[Array, ""]:
@@ -172,16 +172,13 @@ class KFTBPTT(Trace[Carried | Crossed]):
     ) -> tuple[Grads, Carried]:
         lins = segment_merge.linearised(steps)
         merge = partial(segment_merge.merge_segment, rows=min(d0.size, ROWS), start=True)
-        cut, most = jnp.any(steps.resets), jnp.finfo(d0.dtype).max
+        cut = jnp.any(steps.resets)
         pairs, v, energy, dA = {}, {}, {}, {}
         for name, old in memory.pairs.items():
             pairs[name], now, dA[name] = merge(
                 old, lins.groups[name], lins.H, steps.resets, noise[name], d0
             )
-            # noise is carried over as the pairs are: v ← v ‖P G'‖²/‖G'‖² + what the merge adds
-            had = memory.energy[name]
-            share = jnp.where(had > 0, now.before / jnp.where(had > 0, had, 1), 0)
-            kept = jnp.where(cut, 0, jnp.minimum(share, most) * memory.noise[name])
-            v[name], energy[name] = jnp.minimum(kept + now.variance, most), now.after
+            before = (memory.noise[name], memory.energy[name])
+            v[name], energy[name] = segment_merge.carried_noise(*before, now, cut), now.after
         past = gr.unless_zero(d0, self._weighted(memory, dA))
         return past, Carried(pairs, memory.tail, v, energy)

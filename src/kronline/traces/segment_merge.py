@@ -129,6 +129,27 @@ def chosen(
     return Mix(scale.left[:, None] * left, scale.right[:, None] * right, variance), info
 
 
+def carried_noise(
+    noise: Float[Array, ""], energy: Float[Array, ""], info: MergeInfo, cut: Bool[Array, ""]
+) -> Float[Array, ""]:
+    """Noise is carried over as pairs are: `v ← v ‖P G'‖²/‖G'‖² + what the merge adds`.
+
+    Args:
+        noise, energy: v and ‖G'‖² before the segment.
+        info: of the merge.
+        cut: whether a reset cuts the past.
+    """
+    most = jnp.finfo(noise.dtype).max
+    share = jnp.where(energy > 0, info.before / jnp.where(energy > 0, energy, 1), 0)
+    kept = jnp.where(cut, 0, jnp.minimum(share, most) * noise)
+    return jnp.minimum(kept + info.variance, most)
+
+
+def least_error(noise: Float[Array, ""], energy: Float[Array, ""]) -> Float[Array, ""]:
+    """The weight of pairs with the least squared error, `‖G‖²/‖G'‖² = 1 − v/‖G'‖²`."""
+    return jnp.clip(1 - noise / jnp.where(energy > 0, energy, 1), 0, 1)
+
+
 class Scales(NamedTuple):
     """Powers of two that keep squares from overflowing; all 1 unless a number is very large.
 
