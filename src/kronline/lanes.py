@@ -5,7 +5,9 @@ for one lane; here it is run for many, as one of
 
 - `Vmap()`: all lanes at once, batched products;
 - `Loop()`: one lane after another;
-- `Shard(devices, inner)`: lanes split over devices, each with an inner layout.
+- `Shard(devices, inner)`: lanes split over devices, each with an inner layout. The devices may be
+  those of many processes (`processes.py`): each then holds and computes its own lanes only, and
+  the sum of gradients is all that passes between them.
 
 Work on a memory that is large goes `lane_by_lane`, in every layout, so that it stays in the cache.
 """
@@ -16,11 +18,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from kronline import native
-from kronline.linearised.gradients import Outer, dense, is_leaf, total, written_out
+from kronline.linearised.gradients import (
+    Outer,
+    dense,
+    is_leaf,
+    not_finite,
+    total,
+    written_out,
+)
 
 LaneFn = Callable[[Any, Any], tuple[Any, Any]]  # (shared, lane) -> (out, grads)
 
@@ -49,20 +59,111 @@ class Loop:
 
 @dataclass(frozen=True)
 class Shard:
-    """Lanes split evenly over devices.
+    """Lanes split evenly over devices, of this process or of all processes.
+
+    In a program of many processes all of them make the same calls. What has an axis of lanes is
+    then one array over all processes, of which each has its own part: `join` makes such an array of
+    the parts, `own` gives the part back.
 
     Args:
-        devices: how many, the first ones; None: all.
+        devices: how many, the first ones; None: all, those of other processes included.
         inner: the layout on each device.
 
     Example:
-        >>> import kronline as kl
+        >>> import numpy as np, kronline as kl
         >>> kl.Shard(2, inner=kl.Loop())
         Shard(devices=2, inner=Loop())
+        >>> layout = kl.Shard(1)
+        >>> layout.mine(8)  # the lanes that this process has data for: all, in a single process
+        slice(0, 8, None)
+        >>> layout.own(layout.join(np.zeros((5, 8)), axis=1), axis=1).shape
+        (5, 8)
     """
 
     devices: int | None = None
     inner: Vmap | Loop = field(default_factory=Vmap)
+
+    def mesh(self) -> Mesh:
+        """The devices, in the order in which lanes are given to them."""
+        if self.devices is not None and self.devices < 1:
+            raise ValueError(f"Shard needs devices >= 1 (or None for all), got {self.devices}")
+        found = jax.devices()[: self.devices]
+        if self.devices is not None and len(found) < self.devices:
+            raise ValueError(
+                f"Shard needs {self.devices} devices, got {len(found)}; on a CPU set "
+                f"XLA_FLAGS=--xla_force_host_platform_device_count={self.devices} before jax starts"
+            )
+        return Mesh(found, ("lanes",))
+
+    def share(self, lanes: int) -> int:
+        """How many lanes a device has."""
+        count = self.mesh().size
+        if lanes % count:
+            raise ValueError(
+                f"Shard needs a multiple of {count} lanes (one share per device), got {lanes}"
+            )
+        return lanes // count
+
+    def mine(self, lanes: int) -> slice:
+        """The lanes of this process, out of so many: what it has to have data for."""
+        devices = list(self.mesh().devices)
+        here = [i for i, d in enumerate(devices) if d.process_index == jax.process_index()]
+        if not here:
+            raise ValueError(
+                f"Shard(devices={self.devices}) leaves process {jax.process_index()} without a "
+                "device; use Shard(), which takes those of all processes"
+            )
+        share = self.share(lanes)
+        return slice(here[0] * share, (here[-1] + 1) * share)
+
+    def sharding(self, axis: int | None) -> NamedSharding:
+        """Of an array with lanes on this axis; None: the same array on all devices."""
+        split = () if axis is None else (*(None,) * axis, "lanes")
+        return NamedSharding(self.mesh(), PartitionSpec(*split))
+
+    def join(self, tree: Any, axis: int | None = 0) -> Any:
+        """Arrays over all processes, from each process's own part.
+
+        Args:
+            tree: arrays with the lanes of `mine`, in order.
+            axis: of lanes; 1 for data (steps, lanes, ...). None: arrays without an axis of lanes,
+                equal in all processes.
+
+        Returns:
+            the same arrays with all lanes.
+        """
+        return jax.tree.map(lambda a: self._joined(a, axis), tree)
+
+    def _joined(self, a: Any, axis: int | None) -> jax.Array:
+        if isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            kind = jax.random.key_impl(a)
+            data = self._joined(jax.random.key_data(a), axis)
+            return jax.jit(lambda words: jax.random.wrap_key_data(words, impl=kind))(data)
+        local, sharding = np.asarray(a), self.sharding(axis)
+        if axis is None:
+            return jax.make_array_from_process_local_data(sharding, local, local.shape)
+        return jax.make_array_from_process_local_data(sharding, local)
+
+    def own(self, tree: Any, axis: int | None = 0) -> Any:
+        """This process's part of arrays over all processes, as numpy arrays.
+
+        Args:
+            tree: arrays with all lanes.
+            axis: of lanes; None: arrays without an axis of lanes.
+
+        Returns:
+            the same arrays with the lanes of `mine`.
+        """
+        return jax.tree.map(lambda a: _own(a, axis), tree)
+
+
+def _own(a: jax.Array, axis: int | None) -> np.ndarray:
+    if a.is_fully_addressable:
+        return np.asarray(a)
+    if axis is None:
+        return np.asarray(a.addressable_data(0))
+    shards = sorted(a.addressable_shards, key=lambda s: s.index[axis].start or 0)
+    return np.concatenate([np.asarray(s.data) for s in shards], axis)
 
 
 Layout = Vmap | Loop | Shard
@@ -72,52 +173,96 @@ def best(lanes: int) -> Layout:
     """The fastest layout for KF-RTRL here, for a program that has the machine to itself.
 
     With the native kernel `Vmap()`: it takes all cores. Without, lanes are split over the CPU
-    devices, if there are several (`jax.config.update("jax_num_cpu_devices", ...)`).
+    devices, if there are several (`jax.config.update("jax_num_cpu_devices", ...)`). In a program of
+    many processes they are always split.
     """
+    if jax.process_count() > 1:
+        return Shard()
     several = jax.local_device_count() > 1 and lanes % jax.local_device_count() == 0
-    split = several and jax.process_count() == 1 and jax.default_backend() == "cpu"
+    split = several and jax.default_backend() == "cpu"
     return Shard() if split and not native.status().active else Vmap()
 
 
-def over_lanes(fn: LaneFn, layout: Layout, *, average: bool = True) -> LaneFn:
+def many_processes(layout: Layout) -> bool:
+    """Whether lanes are split over several processes."""
+    return isinstance(layout, Shard) and jax.process_count() > 1
+
+
+def placed(layout: Layout, tree: Any, axis: int | None = 0) -> Any:
+    """Inside a program of many processes: says where arrays lie. Elsewhere they stay as they are.
+
+    The compiler then computes each part where it belongs, random numbers too: with JAX's
+    partitionable generator a device draws those of its own lanes, and they are the same numbers
+    however lanes are split.
+
+    Args:
+        layout: of the lanes.
+        tree: arrays, all with lanes on the same axis.
+        axis: which; None: all devices have the whole array.
+    """
+    if not many_processes(layout):
+        return tree
+    assert isinstance(layout, Shard)
+    return jax.lax.with_sharding_constraint(tree, layout.sharding(axis))
+
+
+def over_lanes(fn: LaneFn, layout: Layout, *, average: bool = True, blame: bool = False) -> LaneFn:
     """`fn` of one lane -> the same of many: lanes on a leading axis, gradients averaged.
 
     Args:
         fn: (shared, lane) -> (out, gradients) of one lane.
         layout: how lanes are laid out.
         average: False keeps every lane's own gradient, written out, on a leading axis.
+        blame: return `(out, bad)` in place of `out`: flags of lanes whose gradient is not finite.
+            They are looked for only where the sum is not finite.
 
     Returns:
         the function of many lanes.
     """
     if not average:
-        return _kept(fn, layout)
+        return _kept(fn, layout, blame)
 
     def run(shared: Any, lanes: Any) -> tuple[Any, Any]:
         count = jax.tree.leaves(lanes)[0].shape[0]
         out, grads = _summed(fn, layout, shared, lanes, count)
-        return out, jax.tree.map(lambda g: g / count, grads)
+        return out if blame else out[0], jax.tree.map(lambda g: g / count, grads)
 
     return run
 
 
-def _kept(fn: LaneFn, layout: Layout) -> LaneFn:
+def _kept(fn: LaneFn, layout: Layout, blame: bool) -> LaneFn:
     """Each lane's gradient is returned on a leading axis, not summed."""
 
     def own(shared: Any, lane: Any) -> tuple[Any, Any]:
         out, grads = fn(shared, lane)
-        return (out, written_out(grads)), ()
+        return ((out, not_finite(grads)) if blame else out, written_out(grads)), ()
 
     return lambda shared, lanes: over_lanes(own, layout)(shared, lanes)[0]
 
 
 def _summed(fn: LaneFn, layout: Layout, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:
+    """`((out, bad), sum of gradients)`, with bad as `over_lanes` says."""
     if isinstance(layout, Vmap):
         out, grads = jax.vmap(fn, in_axes=(None, 0))(shared, lanes)
-        return out, total(grads)
+        summed = total(grads)
+        return (out, _bad(summed, grads, count)), summed
     if isinstance(layout, Loop):
         return _loop(fn, shared, lanes)
     return _shard(fn, layout, shared, lanes, count)
+
+
+def _bad(summed: Any, grads: Any, lanes: int) -> Any:
+    """The lanes whose gradient is not finite; none where the sum is finite."""
+    if not jax.tree.leaves(grads):
+        return jnp.zeros(lanes, bool)
+
+    def look(grads: Any) -> Any:
+        return jax.vmap(not_finite)(grads)
+
+    def none(grads: Any) -> Any:
+        return jnp.zeros(lanes, bool)
+
+    return jax.lax.cond(not_finite(summed), look, none, grads)
 
 
 def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
@@ -138,7 +283,7 @@ def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
         out, grads = lane_fn(lane)
         parts = jax.tree.leaves(grads, is_leaf=factored)
         sums = [s if s is None else s + g for s, g in zip(sums, parts, strict=True)]
-        return sums, (out, [g if factored(g) else None for g in parts])
+        return sums, ((out, not_finite(grads)), [g if factored(g) else None for g in parts])
 
     sums, (out, factors) = jax.lax.scan(one, start, lanes)
     parts = [total(f) if s is None else s for s, f in zip(sums, factors, strict=True)]
@@ -146,28 +291,16 @@ def _loop(fn: LaneFn, shared: Any, lanes: Any) -> tuple[Any, Any]:
 
 
 def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tuple[Any, Any]:
-    if layout.devices is not None and layout.devices < 1:
-        raise ValueError(f"Shard needs devices >= 1 (or None for all), got {layout.devices}")
-    devices = jax.devices()[: layout.devices]
-    if layout.devices is not None and len(devices) < layout.devices:
-        raise ValueError(
-            f"Shard needs {layout.devices} devices, got {len(devices)}; on a CPU set "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={layout.devices} before jax starts"
-        )
-    if count % len(devices):
-        raise ValueError(
-            f"Shard needs a multiple of {len(devices)} lanes (one share per device), got {count}"
-        )
+    mesh, here = layout.mesh(), layout.share(count)
 
     def share(shared: Any, lanes: Any) -> tuple[Any, Any]:
-        here = count // len(devices)
         out, grads = _summed(fn, layout.inner, shared, lanes, here)
         return out, jax.lax.psum(grads, "lanes")
 
     every, split = PartitionSpec(), PartitionSpec("lanes")
     run = jax.shard_map(
         share,
-        mesh=Mesh(devices, ("lanes",)),
+        mesh=mesh,
         in_specs=(every, split),
         out_specs=(split, every),
         check_vma=False,

@@ -61,11 +61,20 @@ def for_lanes(key: Key[Array, ""], draws: Draws, lanes: int, dtype: Any = jnp.fl
     return sample(key, repeat(draws, lanes), dtype)
 
 
-def keys(key: Key[Array, ""], clock: UInt32[Array, "2"], n: int) -> Key[Array, " n"]:
+_KINDS = {2: "threefry2x32", 4: "rbg"}  # of keys, by how many words they have
+
+
+def words(key: Any) -> UInt32[Array, " words"]:
+    """A key as plain numbers: JAX calls a program faster without arrays of keys among its data."""
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+
+
+def keys(key: UInt32[Array, " words"], clock: UInt32[Array, "2"], n: int) -> Key[Array, " n"]:
     """The keys of the next n segments, after `clock` earlier ones.
 
     They depend on how many segments came before, not on how these were grouped.
     """
+    key = jax.random.wrap_key_data(words(key), impl=_KINDS[words(key).shape[-1]])
     low = clock[0] + jnp.arange(n, dtype=jnp.uint32)
     high = clock[1] + (low < clock[0]).astype(jnp.uint32)
     return jax.vmap(lambda a, b: jax.random.fold_in(jax.random.fold_in(key, a), b))(high, low)

@@ -1,6 +1,6 @@
 """Recurrent cells: each is its step, written so that its linear maps are visible."""
 
-from kronline.cells.base import Cell, LinearCell, Opaque
+from kronline.cells.base import Cell, LinearCell
 from kronline.cells.block import Block
 from kronline.cells.blocks import Blocks
 from kronline.cells.elstm import ELSTM
@@ -23,6 +23,7 @@ from kronline.cells.lru import LRU
 from kronline.cells.lstm import LSTM
 from kronline.cells.mingru import MinGRU
 from kronline.cells.minlstm import MinLSTM
+from kronline.cells.opaque import Opaque
 from kronline.cells.rhn import RHN, DeepRHN
 from kronline.cells.rtu import RTU
 from kronline.cells.stack import Embedded, Stack

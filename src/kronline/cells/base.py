@@ -13,66 +13,23 @@ There is no batch axis and no algorithm in this package.
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from kronline import linearised as jac
 from kronline.cells.init import GateBias, Init, Weight
+from kronline.cells.layers import Layers, UnitLayer
+from kronline.cells.pieces import Input, Linear, Piece, apply, features
 from kronline.linearised import Vector
 from kronline.linearised.gradients import Grads
 
-if TYPE_CHECKING:
-    from kronline.cells.unit import UnitCell
-
 Params = Any
-Input = Float[Array, " d"] | Int[Array, ""]  # a vector, or one symbol
-
-
-class OneHot(NamedTuple):
-    """A symbol as a one-hot vector that is never written out: products with it look up a row."""
-
-    symbol: Int[Array, ""]
-    size: int
-
-
-Piece = Float[Array, " p"] | OneHot  # a part of a feature vector
-Linear = Callable[..., Float[Array, "r n"]]  # linear(name, *pieces) -> z
-
-
-def encode(x: Any, size: int) -> Piece:
-    """An input as a piece of a feature vector."""
-    x = jnp.asarray(x)
-    # narrow integers (uint8) would wrap around where the symbols are counted
-    return OneHot(x.astype(jnp.int32), size) if jnp.issubdtype(x.dtype, jnp.integer) else x
-
-
-def features(pieces: tuple[Piece, ...], dtype: Any) -> Float[Array, " m"]:
-    """The feature vector ĥ, written out."""
-    parts = [jax.nn.one_hot(*p, dtype=dtype) if isinstance(p, OneHot) else p for p in pieces]
-    return jnp.concatenate(parts)
-
-
-def apply(W: Float[Array, "m r n"], pieces: tuple[Piece, ...]) -> Float[Array, "r n"]:
-    """`z = ĥ W`, piece by piece."""
-    z, at = jnp.zeros(W.shape[1:], W.dtype), 0
-    for p in pieces:
-        size = p.size
-        rows = W[at : at + size]
-        z = z + (rows[p.symbol] if isinstance(p, OneHot) else jnp.tensordot(p, rows, axes=1))
-        at += size
-    return z
-
-
-def within(prefix: str, linear: Linear) -> Linear:
-    """`linear` for a cell inside another: its weights' names get a prefix."""
-    return lambda name, *pieces: linear(f"{prefix}.{name}", *pieces)
 
 
 class Cell(ABC):
@@ -147,30 +104,6 @@ class Cell(ABC):
     def project(self, grads: Grads) -> Grads:
         """Drop the gradient of weights that do not exist (masks)."""
         return grads
-
-
-class UnitLayer(NamedTuple):
-    """A layer whose units read no other unit's state, and where it is in the whole cell."""
-
-    cell: "UnitCell"
-    prefix: str  # of its weights' names
-    at: int  # where its state begins
-
-    def within(self, prefix: str, at: int) -> "UnitLayer":
-        """The same layer inside of another cell."""
-        return UnitLayer(self.cell, prefix + self.prefix, at + self.at)
-
-
-class Layers(NamedTuple):
-    """A cell made of such layers, lowest first."""
-
-    layers: tuple[UnitLayer, ...]
-    first: dict[str, int]  # for each weight, the lowest layer whose state it moves within a step
-
-    def within(self, prefix: str, at: int, below: int = 0) -> "Layers":
-        """The same layers inside of another cell, with so many other layers below."""
-        first = {prefix + name: below + layer for name, layer in self.first.items()}
-        return Layers(tuple(layer.within(prefix, at) for layer in self.layers), first)
 
 
 class LinearCell(Cell):
@@ -275,14 +208,16 @@ class LinearCell(Cell):
 
         def f(s: Vector, dz: dict[str, Array]) -> tuple[Vector, Any]:
             new, feats, z = self._traced(params, dz, s, x)
-            return new, (new, feats, z)
+            return new, (feats, z)
 
-        (H, M), (new, feats, z) = jax.jacrev(f, argnums=(0, 1), has_aux=True)(s, zero)
+        new, back, (feats, z) = jax.vjp(f, s, zero, has_aux=True)
+        H, M = jax.vmap(back)(jnp.eye(new.size, dtype=dtype))
         groups = {
             name: jac.WeightJac(feats[name], jac.DenseM(M[name]), mask_of(w, dtype))
             for name, w in self.weights().items()
         }
-        return jac.Kronecker(new, groups, jac.DenseH(H), self._layers(s, z))
+        layers = self._layers(s, z)  # for whose traces a reverse pass is enough
+        return jac.Kronecker(new, groups, jac.DenseH(H), layers, back if layers else None)
 
     def met(self, params: Params, s: Vector, x: Input) -> jac.Met:
         """What traces inside layers need of a step; H and M are not formed."""
@@ -292,12 +227,10 @@ class LinearCell(Cell):
     def _layers(self, s: Vector, z: dict[str, Array]) -> tuple[jac.LayerJac, ...]:
         """Each layer of a diagonal recurrence to first order, by forward mode through one unit."""
         found = []
-        for cell, prefix, at in (self.diagonal() or Layers((), {})).layers:
-            slots = s[at : at + cell.size].reshape(-1, cell.hidden)
-            mine = {name: prefix + name for name in cell.weights()}
-            own_z = [z[mine[name]] for name in mine if name == "own"]
-            D, E, *own = cell.derivatives(z[mine["W"]], slots, *own_z)
-            found.append(cell.layer(E, dict(zip(mine, (D, *own), strict=True)), prefix))
+        for layer in self._diagonal_layers():
+            D, E, *own = layer.cell.derivatives(*layer.met(s, z))
+            of = dict(zip(layer.cell.weights(), (D, *own), strict=True))
+            found.append(layer.cell.layer(E, of, layer.prefix))
         return tuple(found)
 
     def rows(
@@ -313,6 +246,10 @@ class LinearCell(Cell):
         zero = {name: jnp.zeros(w.shape[1:], s.dtype) for name, w in self.weights().items()}
         _, back = jax.vjp(lambda s, dz: self.traced(params, dz, s, x)[0][places], s, zero)
         return jax.vmap(back)(P)
+
+    def _diagonal_layers(self) -> tuple[UnitLayer, ...]:
+        found = self.diagonal()
+        return () if found is None else found.layers
 
     def diagonal(self) -> Layers | None:
         """The layers of a cell in which no unit reads another unit's state of its own layer.
@@ -373,52 +310,3 @@ def masked(W: Float[Array, "m r n"], w: Weight) -> Float[Array, "m r n"]:
 def mask_of(w: Weight, dtype: Any) -> Float[Array, "m r #n"] | None:
     """Its mask as a JAX array, if there is one."""
     return None if w.mask is None else jnp.asarray(w.mask, dtype)
-
-
-@dataclass(frozen=True)
-class Opaque(Cell):
-    """A cell with its structure hidden: only products with its Jacobians are available.
-
-    For tests and comparisons: the estimators that take any cell give the same gradient for it.
-
-    Args:
-        cell: any cell.
-
-    Example:
-        >>> import kronline as kl
-        >>> kl.Opaque(kl.GRU(3, 2)).structure().linear
-        False
-    """
-
-    cell: Cell
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.cell, Cell):
-            raise TypeError(f"Opaque needs a cell such as GRU(64, 4), got {self.cell!r}")
-
-    @property
-    def inputs(self) -> int:  # type: ignore[override]
-        """As the cell inside."""
-        return self.cell.inputs
-
-    @property
-    def size(self) -> int:
-        """As the cell inside."""
-        return self.cell.size
-
-    @property
-    def outputs(self) -> int:
-        """As the cell inside."""
-        return self.cell.outputs
-
-    def init(self, key: Key[Array, ""], dtype: Any = jnp.float32) -> Params:
-        """As the cell inside."""
-        return self.cell.init(key, dtype)
-
-    def step(self, params: Params, s: Vector, x: Input) -> Vector:
-        """As the cell inside."""
-        return self.cell.step(params, s, x)
-
-    def output(self, s: Vector) -> Float[Array, " h"]:
-        """As the cell inside."""
-        return self.cell.output(s)

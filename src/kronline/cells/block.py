@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Layers, Linear, LinearCell, encode, features, within
+from kronline.cells.base import LinearCell
 from kronline.cells.init import FanIn, Init, Normal, Weight, needs_initialiser
+from kronline.cells.layers import Layers
+from kronline.cells.pieces import Input, Linear, encode, features, within
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
 

@@ -8,8 +8,9 @@ import numpy as np
 from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, encode
+from kronline.cells.base import LinearCell
 from kronline.cells.init import Init, Normal, Weight, needs_initialiser
+from kronline.cells.pieces import Input, Linear, encode
 from kronline.cells.unit import UnitCell
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
@@ -19,7 +20,7 @@ from kronline.linearised import Vector
 class GRU(UnitCell):
     """Reset-after GRU: `c = tanh(z_x + σ(r)·z_h)`, `h' = (1−σ(u))·c + σ(u)·h`. Unit-wise.
 
-    z_x sees the input and the bias only, z_h the state only: two masked maps.
+    z_x sees the input and a bias, z_h the state and a bias of its own: two masked maps.
 
     Args:
         hidden, inputs, bias, init_weights, sparse: as for every `UnitCell`.
@@ -36,11 +37,14 @@ class GRU(UnitCell):
     gates: ClassVar[tuple[str, ...]] = ("r", "u", "x", "h")
 
     def mask(self) -> np.ndarray:
-        """(m, r, 1): the candidate's two maps split ĥ between them."""
-        rows = self.hidden + self.inputs + int(self.bias)
-        mask = np.ones((rows, 4, 1))
+        """(m, r, 1): the candidate's two maps split h and x between them; both have a bias.
+
+        Files of before z_h had one hold 0 in its place, as for every weight that does not exist.
+        """
+        seen = self.hidden + self.inputs
+        mask = np.ones((seen + int(self.bias), 4, 1))
         mask[: self.hidden, 2] = 0
-        mask[self.hidden :, 3] = 0
+        mask[self.hidden : seen, 3] = 0
         return mask
 
     def unit(self, z: Float[Array, " r"], s: Float[Array, " q"]) -> Any:

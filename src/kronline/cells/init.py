@@ -261,8 +261,8 @@ class Spectral:
         recurrent, inputs, bias = jnp.split(W, [w.recurrent, w.recurrent + w.inputs])
         if w.recurrent:
             blocks = recurrent.reshape(-1, w.units, len(w.gates), w.units)
-            eigenvalues = jax.vmap(jax.vmap(decompositions.eigvals))(blocks.swapaxes(1, 2))
-            radius = jnp.abs(eigenvalues).max(-1)  # (slots, gates)
+            of_each = jax.vmap(jax.vmap(decompositions.spectral_radius))
+            radius = of_each(blocks.swapaxes(1, 2))  # (slots, gates)
             scale = self.radius / jnp.where(radius > 0, radius, 1)
             recurrent = (blocks * scale[:, None, :, None]).reshape(recurrent.shape)
         return jnp.concatenate([recurrent, self.inputs * inputs, jnp.zeros_like(bias)])

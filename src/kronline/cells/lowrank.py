@@ -8,17 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kronline import linearised as jac
-from kronline.cells.base import (
-    Input,
-    Linear,
-    LinearCell,
-    Params,
-    apply,
-    features,
-    mask_of,
-    masked,
-)
+from kronline.cells.base import LinearCell, Params, mask_of, masked
 from kronline.cells.init import Init, Orthogonal, Weight
+from kronline.cells.pieces import Input, Linear, apply, features
 from kronline.cells.unit import UnitCell
 from kronline.errors import whole_numbers
 from kronline.linearised import LowRankH, Vector

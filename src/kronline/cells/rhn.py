@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax.nn import sigmoid
 from jaxtyping import Array, Float
 
-from kronline.cells.base import Input, Linear, LinearCell, encode
+from kronline.cells.base import LinearCell
 from kronline.cells.init import Init, Normal, Weight, needs_initialiser
+from kronline.cells.pieces import Input, Linear, encode
 from kronline.cells.unit import UnitCell
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector

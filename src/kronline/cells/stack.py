@@ -5,18 +5,10 @@ from dataclasses import dataclass, field
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kronline.cells.base import (
-    Input,
-    Layers,
-    Linear,
-    LinearCell,
-    Piece,
-    UnitLayer,
-    encode,
-    features,
-    within,
-)
+from kronline.cells.base import LinearCell
 from kronline.cells.init import Init, Normal, Weight, needs_initialiser
+from kronline.cells.layers import Layers, UnitLayer
+from kronline.cells.pieces import Input, Linear, Piece, encode, features, within
 from kronline.errors import whole_numbers
 from kronline.linearised import Vector
 

@@ -15,23 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kronline import linearised as jac
-from kronline.cells.base import (
-    POINTS,
-    Input,
-    Layers,
-    Linear,
-    LinearCell,
-    Params,
-    Piece,
-    UnitLayer,
-    apply,
-    encode,
-    features,
-    mask_of,
-    masked,
-)
+from kronline.cells.base import POINTS, LinearCell, Params, mask_of, masked
 from kronline.cells.blocks import Blocks
 from kronline.cells.init import Init, Normal, Weight, needs_initialiser
+from kronline.cells.layers import Layers, UnitLayer
+from kronline.cells.pieces import Input, Linear, Piece, apply, encode, features
 from kronline.errors import whole_numbers
 from kronline.linearised import BlockH, Vector
 from kronline.linearised.layers import some
@@ -173,7 +161,8 @@ class UnitCell(LinearCell):
         return self._some(s, seen)
 
     def _some(self, s: Vector, names: tuple[str, ...]) -> Float[Array, " h"]:
-        return s.reshape(-1, self.hidden)[np.array([*map(self.slots.index, names)])].reshape(-1)
+        places = tuple(map(self.slots.index, names))
+        return some(s.reshape(-1, self.hidden), places, 0).reshape(-1)
 
     def units(
         self, z: Float[Array, "r n"], slots: Float[Array, "q n"], *own: Float[Array, "p n"]

@@ -46,7 +46,7 @@ class Segment(NamedTuple):
     x: Any  # (k, ...) inputs
     y: Any  # (k, ...) targets
     reset: Bool[Array, " k"]  # before its step: the state starts anew, the past is cut
-    weight: Float[Array, " k"]  # of each step's loss
+    weight: Float[Array, " k"]  # of each step's loss; as users give them, both may be None
 
 
 class Seen(NamedTuple):

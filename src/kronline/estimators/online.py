@@ -156,21 +156,19 @@ class Online(Estimator):
         end, exact, d0, seen, before = exact_segment(model, params, s, seg)
         k = seg.reset.shape[0]
 
-        def at(t: Any) -> Any:
-            x = jax.tree.map(lambda a: a[t], seg.x)
-            return model.cell.linearise(params.cell, before[t], x)
-
-        def part(name: str) -> Any:
-            """`cell.rows` or `cell.met` of step t."""
-            if not isinstance(model.cell, LinearCell):
-                return None
-            of_cell = getattr(model.cell, name)
-
-            def of_step(t: Any, *rest: Any) -> Any:
-                return of_cell(params.cell, before[t], jax.tree.map(lambda a: a[t], seg.x), *rest)
-
-            return of_step
-
-        steps = Steps(k, at, seg.reset, part("rows"), part("met"))
+        cell, given = model.cell, (params.cell, before, seg.x)
+        steps = Steps(k, lambda t: cell.linearise(*_at(given, t)), seg.reset)
+        if isinstance(cell, LinearCell):
+            rows, met = cell.rows, cell.met
+            steps = steps._replace(
+                few_rows=lambda t, P, places: rows(*_at(given, t), P, places),
+                met_at=lambda t: met(*_at(given, t)),
+            )
         past, memory = self.trace.segment(memory, steps, noise, d0, "start")
         return end, memory, exact._replace(cell=gr.joined(exact.cell, past)), seen
+
+
+def _at(given: tuple[Any, Float[Array, "k N"], Any], t: Any) -> tuple[Any, Vector, Any]:
+    """Parameters, state and input of step t, of those of all steps."""
+    theta, before, x = given
+    return theta, before[t], jax.tree.map(lambda a: a[t], x)

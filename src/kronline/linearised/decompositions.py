@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Float
 
 alone = jax.custom_batching.sequential_vmap
 
@@ -69,7 +69,34 @@ def svd(W: Float[Array, "m n"]) -> tuple[Array, Array, Array]:
     return U, s, V
 
 
+SQUARINGS = 24  # powers up to 2²⁴: what is missing of the limit is below the rounding of float32
+
+
 @alone
-def eigvals(W: Float[Array, "n n"]) -> Complex[Array, " n"]:
-    """Eigenvalues of any square matrix. No derivative."""
-    return jnp.linalg.eigvals(W)
+def spectral_radius(W: Float[Array, "n n"]) -> Float[Array, ""]:
+    """The largest |eigenvalue| of any square matrix. No derivative.
+
+    On CPU by LAPACK. Elsewhere by Gelfand's formula, since XLA has no general eigenvalues for TPUs.
+    """
+    return jax.lax.platform_dependent(W, cpu=_by_lapack, default=by_powers)
+
+
+def _by_lapack(W: Float[Array, "n n"]) -> Float[Array, ""]:
+    return jnp.abs(jnp.linalg.eigvals(W)).max()
+
+
+def by_powers(W: Float[Array, "n n"]) -> Float[Array, ""]:
+    """`ρ(W) = lim |W^k|^(1/k)`, k = 2^i by squaring, each power scaled to norm 1."""
+
+    def scaled(P: Array) -> tuple[Array, Array]:
+        norm = jnp.linalg.norm(P)
+        return P / jnp.where(norm > 0, norm, 1), jnp.log(norm)  # of zero: -inf, and ρ = 0
+
+    def square(i: int, seen: tuple[Array, Array]) -> tuple[Array, Array]:
+        P, log = seen
+        P, more = scaled(P @ P)
+        # log |W^(2k)|/2k = log |W^k|/k + log |P²|/2k
+        return P, log + more * 0.5 ** (i + 1)
+
+    _, log = jax.lax.fori_loop(0, SQUARINGS, square, scaled(W))
+    return jnp.exp(log)

@@ -5,13 +5,17 @@ would cost lanes × |W| numbers; kept as factors, the sum over lanes, steps and 
 product (`total`), made in one place (`lanes.py`).
 """
 
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-# a pytree in the shape of the parameters; leaves are arrays, `Outer`, `Weighted` or `Sum`
+from kronline.linearised.layers import spread
+
+# a pytree in the shape of the parameters; leaves are arrays, `Outer`, `Weighted`, `Placed` or `Sum`
 Grads = Any
 
 
@@ -29,6 +33,20 @@ class Weighted(NamedTuple):
     terms: Float[Array, "..."]
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("part",), meta_fields=("gates", "of"))
+@dataclass(frozen=True)
+class Placed:
+    """A gradient of some gates of a weight, zero for the others: these are written out last."""
+
+    part: Float[Array, "*lanes m g n"]
+    gates: tuple[int, ...]
+    of: int  # r, all gates
+
+    def among_all(self, part: Float[Array, "m g n"]) -> Float[Array, "m r n"]:
+        """The same for another part, or a sum of parts: with zeros for the other gates."""
+        return spread(part, self.gates, self.of, 1)
+
+
 class Sum(NamedTuple):
     """`Σ parts`, of different kinds: a gradient that is not yet added up."""
 
@@ -42,7 +60,7 @@ def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
 
 def is_leaf(g: Any) -> bool:
     """For tree functions: a factored gradient is a leaf."""
-    return isinstance(g, Outer | Weighted | Sum)
+    return isinstance(g, Outer | Weighted | Placed | Sum)
 
 
 def dense(g: Any) -> Array:
@@ -51,6 +69,8 @@ def dense(g: Any) -> Array:
         return jnp.tensordot(g.left, g.right, axes=(0, 0))
     if isinstance(g, Weighted):
         return jnp.tensordot(g.weights, g.terms, axes=(0, 0))
+    if isinstance(g, Placed):
+        return g.among_all(g.part)
     if isinstance(g, Sum):
         return sum(map(dense, g.parts[1:]), dense(g.parts[0]))
     return g
@@ -84,6 +104,8 @@ def side_by_side(grads: Grads) -> Grads:
     def leaf(g: Any) -> Any:
         if isinstance(g, Sum):
             return Sum(tuple(map(leaf, g.parts)))
+        if isinstance(g, Placed):
+            return replace(g, part=g.part.sum(0))
         if not is_leaf(g):
             return g.sum(0)
         return type(g)(*(a.reshape(-1, *a.shape[2:]) for a in g))
@@ -99,6 +121,8 @@ def scaled(grads: Grads, c: Any) -> Grads:
             return Sum(tuple(map(leaf, g.parts)))
         if isinstance(g, Outer):
             return g._replace(right=c * g.right)
+        if isinstance(g, Placed):
+            return replace(g, part=c * g.part)
         return g._replace(weights=c * g.weights) if isinstance(g, Weighted) else c * g
 
     return jax.tree.map(leaf, grads, is_leaf=is_leaf)
@@ -120,6 +144,8 @@ def total(grads: Grads) -> Grads:
             return jnp.tensordot(left, right, axes=(0, 0))
         if isinstance(g, Weighted):
             return jnp.tensordot(g.weights, g.terms, axes=g.weights.ndim)
+        if isinstance(g, Placed):
+            return g.among_all(leaf(g.part))
         if isinstance(g, Sum):
             return sum(map(leaf, g.parts[1:]), leaf(g.parts[0]))
         return jnp.tensordot(jnp.ones(g.shape[0], g.dtype), g, axes=1)  # faster than g.sum(0)
@@ -145,3 +171,10 @@ def norm2(grads: Grads) -> Float[Array, ""]:
 def written_out(grads: Grads) -> Grads:
     """All leaves of one lane's gradient as arrays."""
     return jax.tree.map(dense, grads, is_leaf=is_leaf)
+
+
+def not_finite(grads: Grads) -> Bool[Array, ""]:
+    """Whether a number of the gradient, or of its factors, is NaN or infinite."""
+    # 0·a is 0 for a finite a, else NaN: one sum without a branch
+    parts = [jnp.sum(0 * a) for a in jax.tree.leaves(grads)]
+    return ~jnp.isfinite(sum(parts, start=jnp.zeros(())))

@@ -19,9 +19,20 @@ def some(a: Array, which: tuple[int, ...], axis: int) -> Array:
     """Some places along an axis; the array itself, if these are all."""
     if which == tuple(range(a.shape[axis])):
         return a
-    # by slices: XLA's gather and scatter are slow on CPUs
-    parts = [jax.lax.slice_in_dim(a, i, i + 1, axis=axis) for i in which]
+    # by slices: XLA's gather and scatter, which is its derivative, are slow on CPUs
+    parts = [jax.lax.slice_in_dim(a, i, j, axis=axis) for i, j in _runs(which)]
     return jnp.concatenate(parts or [jax.lax.slice_in_dim(a, 0, 0, axis=axis)], axis)
+
+
+def _runs(which: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Places as stretches from i to before j: 3, 4, 5, 9 are (3, 6) and (9, 10)."""
+    out: list[tuple[int, int]] = []
+    for i in which:
+        if out and out[-1][1] == i:
+            out[-1] = (out[-1][0], i + 1)
+        else:
+            out.append((i, i + 1))
+    return out
 
 
 def spread(a: Array, which: tuple[int, ...], of: int, axis: int) -> Array:

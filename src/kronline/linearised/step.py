@@ -63,7 +63,7 @@ class Lin(ABC):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("state", "groups", "H", "layers"),
+    data_fields=("state", "groups", "H", "layers", "back"),
     meta_fields=(),
 )
 @dataclass(frozen=True)
@@ -74,6 +74,9 @@ class Kronecker(Lin):
     groups: dict[str, WeightJac]
     H: StateJac
     layers: tuple[LayerJac, ...] = ()  # of a cell made of layers whose units read no other's state
+    # d ↦ (d H, d M of every weight) by a reverse pass; None: from H and M. Where nothing else of H
+    # and M is asked for, XLA leaves them out
+    back: Callable[[Vector], tuple[Vector, dict[str, Array]]] | None = None
 
     def jvp(self, v: Vector) -> Vector:
         """`H v`."""
@@ -81,6 +84,9 @@ class Kronecker(Lin):
 
     def vjp(self, d: Vector) -> tuple[Vector, Grads]:
         """`(d H, d F)`, the latter as factors, `ĥ ⊗ (d M)`; masks are left to `project`."""
+        if self.back is not None:
+            older, dM = self.back(d)
+            return older, {k: outer(g.feats, dM[k]) for k, g in self.groups.items()}
         return self.H.vm(d), {k: outer(g.feats, g.M.vm(d)) for k, g in self.groups.items()}
 
     def rows(self, P: Float[Array, "p N"]) -> tuple[Float[Array, "p N"], dict[str, Array]]:

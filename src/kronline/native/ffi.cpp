@@ -234,11 +234,19 @@ ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any 
   const int64_t parts = parts_of_a_lane(lanes, pool.num_threads(), m);
   parallel(pool, lanes * parts, [&](int64_t item) {
     const int64_t l = item / parts, part = item % parts;
-    const PushTraces<T> push{at<T>(h, l, k * m),        at<T>(SD, l, k * c * g * n),
-                             at<T>(S, l, c * c * n),    at<T>(delta, l, c * n),
-                             *at<T>(cut, l, 1) != 0,    k,
-                             m,                         g,
-                             n,                         at<T>(*e_out, l, m * c * g * n),
+    const T* d = at<T>(delta, l, c * n);
+    const bool silent = std::all_of(d, d + c * n, [](T x) { return x == 0; });
+    const PushTraces<T> push{at<T>(h, l, k * m),
+                             at<T>(SD, l, k * c * g * n),
+                             at<T>(S, l, c * c * n),
+                             d,
+                             silent,
+                             *at<T>(cut, l, 1) != 0,
+                             k,
+                             m,
+                             g,
+                             n,
+                             at<T>(*e_out, l, m * c * g * n),
                              at<T>(*read, l, m * g * n)};
     std::vector<int64_t> steps(k);
     const int64_t first = part * m / parts, end = (part + 1) * m / parts;
@@ -266,6 +274,12 @@ using namespace kronline;  // NOLINT: the handlers below are C symbols
 extern "C" const char* kronline_vector() {
   return kBytes == 64 ? "AVX-512" : kBytes == 32 ? "AVX2" : "plain C++";
 }
+
+#ifndef KRONLINE_ORIGIN
+#define KRONLINE_ORIGIN ""  // a wheel's kernel says what it was made from (recipe.py)
+#endif
+
+extern "C" const char* kronline_origin() { return KRONLINE_ORIGIN; }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge_pair, merge_pair_any,
                               ffi::Ffi::Bind()

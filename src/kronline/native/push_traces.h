@@ -1,6 +1,6 @@
 // The exact traces of a layer over a segment (traces/in_layer.py), in one pass over e:
 //
-//   read[i,g,j] = sum_a delta[a,j] e[i,a,g,j]
+//   read[i,g,j] = sum_a delta[a,j] e[i,a,g,j], and 0 where delta is, whatever e is
 //   e[i,a,g,j] <- sum_b S[a,b,j] e[i,b,g,j] + sum_t h[t,i] SD[t,a,g,j]
 //
 // Steps in which h[t,i] is zero cost nothing: with symbols only one row is added to per step.
@@ -18,6 +18,7 @@ struct PushTraces {
   const T* SD;     // (k, c, g, n)
   const T* S;      // (c, c, n)
   const T* delta;  // (c, n)
+  bool silent;     // whether delta is 0
   bool cut;        // after a reset the old e counts as zero, even where it is not finite
   int64_t k, m, g, n;
   T* e;     // (m, c, g, n), in place
@@ -53,7 +54,7 @@ struct PushTraces {
       for (int64_t x = 0; x < width; ++x) sum[a][x] = 0;
     for (int b = 0; b < C; ++b) {
       const T *old = mine + b * slot, *d = delta + b * n + j;
-      for (int64_t x = 0; x < width; ++x) seen[x] += d[x] * old[x];
+      for (int64_t x = 0; x < width && !silent; ++x) seen[x] += d[x] * old[x];
       if (cut) continue;
       for (int a = 0; a < C; ++a) {
         const T* s = S + (a * C + b) * n + j;

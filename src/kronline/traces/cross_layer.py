@@ -67,11 +67,11 @@ class Crossed:
     def read(self, delta: Float[Array, " N"], *, auto: bool) -> Grads:
         """`δ_own·e + Σ_i u_i ⊗ (δ_above A_i)`, weighted."""
         dA = {n: pulled(delta[np.array(r.places)], self.above[n].A) for n, r in self.rows}
-        return self.weighted(self.traces.read(delta), dA, auto=auto)
+        return self.weighted(self.traces.read(self.tail * delta), dA, auto=auto)
 
     def weighted(self, own: Grads, dA: dict[str, Float[Array, "p r n"]], *, auto: bool) -> Grads:
-        """The same from its products with δ; `auto`: pairs get the weight of least error."""
-        out = {name: gr.scaled(g, self.tail) for name, g in own.items()}
+        """The same from products with δ, `own` weighted; `auto`: pairs get that of least error."""
+        out = dict(own)
         for name, d in dA.items():
             weight, a = self.tail, self.above[name]
             if auto:
@@ -127,7 +127,7 @@ def segment(
     d0, newest = in_layer.newest_apart(steps, delta, read)
     met = steps.met()
     moves = in_layer.moves(met, steps.resets)
-    own, traces = in_layer.pushed(memory.traces, steps, moves, d0)
+    own, traces = in_layer.pushed(memory.traces, steps, moves, memory.tail * d0)
     dA = {n: pulled(d0[np.array(r.places)], memory.above[n].A) for n, r in memory.rows}
     past = gr.unless_zero(d0, memory.weighted(own, dA, auto=auto))
     past = past if newest is None else gr.joined(newest, past)

@@ -23,7 +23,6 @@ from kronline import native
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Layer, LayerWeight, Met, Structure
 from kronline.linearised import gradients as gr
-from kronline.linearised.layers import spread
 from kronline.noise import Noise
 from kronline.show import called
 from kronline.traces.base import Read, Steps, Trace, since_reset
@@ -52,7 +51,7 @@ class Traces:
         """`δ·e` in the shape of each weight: zero for gates that nothing is remembered of."""
         # as a sum of one part, to which the exact part's factors can be added unmultiplied
         return {
-            w.name: gr.Sum((spread(read[w.name], w.gates, w.of, 1),))
+            w.name: gr.Sum((gr.Placed(read[w.name], w.gates, w.of),))
             for layer in self.layers
             for w in layer.weights
         }
@@ -195,7 +194,7 @@ def pushed(
     deltas, cut = memory.deltas(d0), jnp.any(steps.resets)
     done = {n: _pushed(e, moves[n], cut, deltas[n]) for n, e in memory.e.items()}
     past = memory.written({name: read for name, (_, read) in done.items()})
-    return gr.unless_zero(d0, past), replace(memory, e={n: e for n, (e, _) in done.items()})
+    return past, replace(memory, e={n: e for n, (e, _) in done.items()})
 
 
 def _pushed(
@@ -225,7 +224,7 @@ def _plain(
     delta: Float[Array, "c n"],
 ) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"]]:
     """The same in pure JAX: `e ← S_0 e + Σ_t ĥ_t ⊗ (S_t D_t)`, and `δ·e` of the old e."""
-    read = read_out(e, delta)
+    read = jnp.where(jnp.any(delta != 0), read_out(e, delta), 0)  # also where e is not finite
     parts = [S[None, :, b, None] * e[:, None, b] for b in range(e.shape[1])]
     old = jnp.where(cut, 0, sum(parts[1:], parts[0]))  # also where e is not finite
     if len(feats) == 1:
