@@ -1,6 +1,15 @@
 # What `import kronline` offers, and where it comes from; `__init__.py` reads this file.
 
 from kronline import (
+    deploy as deploy,
+)
+from kronline import (
+    interop as interop,
+)
+from kronline import (
+    processes as processes,
+)
+from kronline import (
     regularise as regularise,
 )
 from kronline._version import (

@@ -18,8 +18,15 @@ from kronline.readout import Readout
 
 
 def values(a: Any) -> np.ndarray | None:
-    """The numbers in `a`, or None where it is being traced."""
-    return None if isinstance(a, jax.core.Tracer) else np.asarray(a)
+    """The numbers in `a`, or None where it is being traced.
+
+    Of an array over many processes: of this process's part, in a row.
+    """
+    if isinstance(a, jax.core.Tracer):
+        return None
+    if isinstance(a, jax.Array) and not a.is_fully_addressable:
+        return np.concatenate([np.asarray(s.data).reshape(-1) for s in a.addressable_shards])
+    return np.asarray(a)
 
 
 def alive(what: str, *trees: Any) -> None:
@@ -156,15 +163,52 @@ def flags(name: str, a: Any, lead: tuple[int, ...]) -> Any:
 
 
 def weights(a: Any, lead: tuple[int, ...], dtype: str) -> Any:
-    """Loss weights per step and lane; None: all one."""
-    if a is None:
-        return np.ones(lead, np.float32)
+    """Loss weights per step and lane."""
     a = array("weight", a)
     if not (floating(a) or integer(a)):
         raise TypeError(f"weight must hold real numbers, got dtype {a.dtype}")
     _shape("weight", a, lead, "one loss weight per step and lane")
     finite("weight", a, dtype)
     return a
+
+
+def no_targets(readout: Readout | None, lead: tuple[int, ...]) -> Any:
+    """Zeros of the kind that the readout takes, in place of targets."""
+    if readout is None:
+        return None  # the error about that comes first
+    if readout.targets == "any":
+        raise ValueError(
+            "y may be left out where the readout knows what targets are, as softmax(o) and "
+            "linear(o) do; give y of the right kind with weight=0, or peek at the prediction"
+        )
+    if readout.targets == "symbols":
+        return np.zeros(lead, np.int32)
+    return np.zeros((*lead, readout.outputs), np.float32)
+
+
+def some_lanes(lanes: Any, count: int) -> np.ndarray:
+    """Numbers of lanes, each once."""
+    at = np.asarray(lanes)
+    good = at.ndim == 1 and (integer(at) or not at.size)
+    if not good or (at.size and (at.min() < 0 or at.max() >= count)):
+        raise ValueError(f"lanes needs numbers of lanes, 0..{count - 1}, got {lanes!r}")
+    if at.size > 1 and len(np.unique(at)) < at.size:
+        raise ValueError(f"lanes must name each lane once per step, got {lanes!r}; take two steps")
+    return at
+
+
+def rows(a: Any, at: np.ndarray, lanes: int) -> Any:
+    """The rows of some lanes."""
+    a = array("data of a step with active=", a)
+    if not a.shape or a.shape[0] != lanes:
+        raise ValueError(f"needed one row per lane, ({lanes}, ...), got {tuple(a.shape)}")
+    return a[at]
+
+
+def padded(a: Any, more: int) -> Any:
+    """With rows of zeros at the end."""
+    a = array("data", a)
+    return np.concatenate([np.asarray(a), np.zeros((more, *a.shape[1:]), a.dtype)])
 
 
 def given_noise(noise: Noise, draws: Draws) -> None:
@@ -191,6 +235,8 @@ def start(key: Any, lanes: Any, dtype: str) -> None:
         )
     if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise TypeError(f"key must come from jax.random.key(seed), got {key!r}")
+    if key.dtype.itemsize not in (8, 16):
+        raise ValueError(f"key must be a threefry2x32 or rbg key, got {jax.random.key_impl(key)}")
     if key.shape:
         raise ValueError(f"key must be a single key, got {key.shape}; use jax.vmap for many seeds")
 
@@ -213,7 +259,14 @@ def segment(
     weight: Any,
     dtype: str,
 ) -> Segment:
-    """The data of a run or a step, all parts checked; `dtype`: the learner's precision."""
+    """The data of a run or a step, all parts checked; `dtype`: the learner's precision.
+
+    Resets and weights that are not given stay None: a call of a program has fewer arrays then.
+    """
+    more: Any = (
+        None if reset is None else flags("reset", reset, lead),
+        None if weight is None else weights(weight, lead, dtype),
+    )
     if readout is None:
         raise TypeError(
             "this needs a readout, got readout=None; give the learner one, or use advance, pull "
@@ -222,8 +275,7 @@ def segment(
     return Segment(
         stream(cell, x, lead, dtype),
         targets(readout, y, lead, dtype),
-        flags("reset", reset, lead),
-        weights(weight, lead, dtype),
+        *more,
     )
 
 

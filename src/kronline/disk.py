@@ -7,6 +7,7 @@ never sees half of it. Trees carry a checksum of their numbers and of their head
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,30 @@ def write(path: Path, data: str | bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def write_tree(path: Path, tree: Any, header: dict[str, Any]) -> None:
-    """Arrays and keys under their names in the tree."""
+def write_tree(path: Path, tree: Any, header: dict[str, Any]) -> str:
+    """Arrays and keys under their names in the tree; the checksum of all."""
     named_ = named(tree)
     arrays = {name: _plain(leaf) for name, leaf in named_.items()}
     keys = {name: str(jax.random.key_impl(k)) for name, k in named_.items() if _is_key(k)}
     header = header | {"keys": keys}
     header["sha256"] = _checksum(header, arrays)
     write(path, to_bytes(arrays, {"kronline": json.dumps(header)}))
+    return str(header["sha256"])
 
 
-def read_tree(path: Path, *formats: str) -> tuple[dict[str, Any], Arrays]:
+def read_tree(
+    path: Path,
+    *formats: str,
+    keep: Callable[[str, np.ndarray], np.ndarray] = lambda _, a: a,
+    sha256: str | None = None,
+) -> tuple[dict[str, Any], Arrays]:
     """The header and the arrays of a file whose header says that it is of one of these formats.
+
+    Args:
+        path: the file.
+        *formats: those that are needed.
+        keep: what is kept of an array, by its name; all are read, one at a time, and checked.
+        sha256: the checksum that the file must have, if that is known from elsewhere.
 
     Raises:
         ValueError: if the file is damaged, or of another format.
@@ -52,15 +65,31 @@ def read_tree(path: Path, *formats: str) -> tuple[dict[str, Any], Arrays]:
     try:
         with safe_open(path, framework="numpy") as f:
             header = json.loads((f.metadata() or {}).get("kronline", "{}"))
-            arrays = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
+            if header.get("format") not in formats:
+                needed = " or ".join(map(repr, formats))
+                raise ValueError(f"{path} needs the format {needed}, got {header.get('format')!r}")
+            said, arrays = header.pop("sha256", None), {}
+            sha = hashlib.sha256(json.dumps(header).encode())
+            for name in sorted(f.keys()):
+                a = f.get_tensor(name)
+                _add(sha, name, a)
+                arrays[name] = keep(name, a)
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as e:
         raise ValueError(f"{path} is damaged or is not a safetensors file: {e}") from e
-    if header.get("format") not in formats:
-        needed = " or ".join(map(repr, formats))
-        raise ValueError(f"{path} needs the format {needed}, got {header.get('format')!r}")
-    if header.pop("sha256", None) != _checksum(header, arrays):
+    if said != sha.hexdigest():
         raise ValueError(f"{path} is damaged: its numbers do not match their checksum")
+    if sha256 not in (None, said):
+        raise ValueError(f"{path} is not the part that belongs to this checkpoint")
     return header, arrays
+
+
+def header(path: Path) -> dict[str, Any]:
+    """The header of a file alone, not checked; ValueError if there is none."""
+    try:
+        with safe_open(path, framework="numpy") as f:
+            return dict(json.loads((f.metadata() or {}).get("kronline", "{}")))
+    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as e:
+        raise ValueError(f"{path} is damaged or is not a safetensors file: {e}") from e
 
 
 def filled(path: Path | str, like: Any, arrays: Arrays, keys: dict[str, str]) -> Any:
@@ -103,6 +132,10 @@ def _plain(leaf: Any) -> np.ndarray:
 def _checksum(header: dict[str, Any], arrays: Arrays) -> str:
     sha = hashlib.sha256(json.dumps(header).encode())
     for name in sorted(arrays):
-        sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        sha.update(arrays[name].tobytes())
+        _add(sha, name, arrays[name])
     return sha.hexdigest()
+
+
+def _add(sha: Any, name: str, a: np.ndarray) -> None:
+    sha.update(f"{name} {a.dtype} {a.shape}".encode())
+    sha.update(a.tobytes())

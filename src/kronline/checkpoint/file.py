@@ -5,7 +5,8 @@
      "at": ""}
 
 Everything of the learner is there as its spec, but for the optimiser, which optax cannot name. `at`
-is where the learner's state lies among the arrays: a run's checkpoint holds more than that.
+is where the learner's state lies among the arrays: a run's checkpoint holds more than that. A run
+of many processes has its lanes in several files (`parts.py`).
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import numpy as np
 
 from kronline import disk
 from kronline._version import __version__
-from kronline.checkpoint import old
+from kronline.checkpoint import old, parts
 from kronline.learner import Learner
 from kronline.spec import KINDS, parse, show
 
@@ -38,14 +39,19 @@ def write(path: Path, tree: Any, learner: Learner, at: str = "", **more: Any) ->
     disk.write_tree(path, tree, header | more)
 
 
-def read(path: Path) -> tuple[dict[str, Any], disk.Arrays]:
+def read(path: Path, own: "parts.Own | None" = None) -> tuple[dict[str, Any], disk.Arrays]:
     """Header and arrays, of this format or an older one.
+
+    Args:
+        path: the file.
+        own: the lanes to read; None: all of them.
 
     Raises:
         ValueError: if the file is damaged, or of another format.
     """
-    header, arrays = disk.read_tree(path, FORMAT, *old.FORMATS)
-    return old.FORMATS.get(header["format"], {}) | header, arrays
+    header, arrays = parts.read(path, own, FORMAT, *old.FORMATS)
+    header = old.FORMATS.get(header["format"], {}) | header
+    return header, old.completed(arrays, header["at"])
 
 
 def at_step(run: Path, step: int) -> Path:
@@ -75,7 +81,7 @@ def _described(name: str, value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def parts(header: dict[str, Any]) -> dict[str, Any]:
+def settings(header: dict[str, Any]) -> dict[str, Any]:
     """The learner's settings, all but the optimiser.
 
     Raises:

@@ -8,6 +8,7 @@ import optax
 
 from kronline import checks, disk
 from kronline.checkpoint import file
+from kronline.estimators import Params
 from kronline.learner import Learner, State, check_same, fingerprint
 
 
@@ -84,6 +85,35 @@ def load(
     return learner, state
 
 
+def load_params(path: str | Path) -> tuple[Learner, Params]:
+    """What was learnt, of what `save` or `kronline train` wrote, without its optimiser.
+
+    Args:
+        path: as for `load`.
+
+    Returns:
+        the learner, with an optimiser that does nothing, and its parameters.
+
+    Raises:
+        ValueError: if the file is damaged, or parts of the learner are not the library's own.
+
+    Example:
+        >>> import jax, optax, tempfile, kronline as kl
+        >>> from kronline.checkpoint import load_params
+        >>> learner = kl.Learner(kl.Tanh(2, 3), kl.softmax(3), kl.uoro(), optax.adam(0.1))
+        >>> with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+        ...     kl.save(file.name, learner, learner.init(jax.random.key(0)))
+        ...     load_params(file.name)[1].readout["V"].shape
+        (3, 3)
+    """
+    path, header, arrays = _read(Path(path))
+    learner = _rebuilt(path, header, optax.identity())
+    like = {"params": learner.engine.shapes()}
+    mine = _inside(arrays, header["at"])
+    arrays = {name: mine[name] for name in disk.named(like) if name in mine}
+    return learner, disk.filled(path, like, arrays, {})["params"]
+
+
 def _read(path: Path) -> tuple[Path, dict[str, Any], disk.Arrays]:
     """The file, or the newest whole one of a run's folder: its path, header and arrays."""
     if not path.is_dir():
@@ -111,13 +141,13 @@ def _rebuilt(
             "learner=learner), or `kronline resume` first, which writes new checkpoints"
         )
     try:
-        parts = file.parts(header)
+        settings = file.settings(header)
     except ValueError as e:
         raise ValueError(
             f"{path} holds what is not the library's own; build the learner yourself and use "
             f"load(path, learner=learner). {e}"
         ) from e
-    return Learner(**parts, optimiser=optimiser)
+    return Learner(**settings, optimiser=optimiser)
 
 
 def _inside(named: dict[str, Any], at: str) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from kronline import cells, estimators, lanes, readout, regularise, traces
 
 # by their formats, and what their headers do not say
@@ -23,6 +25,22 @@ _NOT_A_SETTING = ("type", "label")  # a label was what a method was called
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (readout.cross_entropy, readout.squared_error)
 }
+
+
+def completed(arrays: dict[str, np.ndarray], at: str) -> dict[str, np.ndarray]:
+    """With what states of earlier versions did not have: no lane overflowed, no update left out."""
+    prefix = f"{at}." if at else ""
+    s = arrays.get(f"{prefix}s")
+    if s is None or f"{prefix}anew" in arrays:
+        return arrays
+    more: dict[str, np.ndarray] = {
+        f"{prefix}anew": np.zeros(s.shape[0], bool),
+        f"{prefix}skipped": np.array(0, np.int32),
+    }
+    filled = f"{prefix}buffer.filled"
+    if filled in arrays:  # was one number for all lanes
+        more[filled] = np.broadcast_to(arrays[filled], s.shape[:1])
+    return arrays | more
 
 
 def made(name: str, tree: Any) -> Any:

@@ -8,25 +8,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from kronline import checks
 from kronline.cells import Cell, LinearCell
 from kronline.estimators import Estimator, Model, Params, Seen, Segment
-from kronline.lanes import Layout, over_lanes
+from kronline.lanes import Layout, over_lanes, placed
 from kronline.learner.monitor import Spread, spread
 from kronline.learner.state import Out, State, out
 from kronline.linearised import gradients as gr
-from kronline.noise import Noise, for_lanes, keys, size, tick
+from kronline.noise import Noise, for_lanes, keys, size, tick, words
 from kronline.readout import Readout
 from kronline.regularise import Regulariser
 
 DRAWN_AHEAD = 1 << 18  # at most so many random numbers are drawn in advance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Engine:
-    """A learner's settings, and the programs compiled for them. Data is checked before."""
+    """A learner's settings, and the programs compiled for them. Data is checked before.
+
+    There is one for equal settings, `engine_of`, so that engines are compared by identity: programs
+    are looked up by their engine at every call.
+    """
 
     cell: Cell
     readout: Readout | None
@@ -66,13 +70,29 @@ class Engine:
         """Parameters from the key, lanes at zero, empty traces."""
         k_params, key = jax.random.split(key)
         params = self.params(k_params)
-        return self.start(params, self.estimator.init(self.model, params), key, lanes)
+        state = self.start(params, self.estimator.init(self.model, params), key, lanes)
+        return self.placed(state)
+
+    def placed(self, state: State) -> State:
+        """The state, each part on the devices that it belongs to (`lanes.placed`)."""
+        return jax.tree.map(
+            lambda a, axis: placed(self.layout, a, None if axis < 0 else axis), state, state.axes()
+        )
 
     def start(self, params: Params, memory: Any, key: Key[Array, ""], lanes: int) -> State:
         """Lanes at zero, one lane's memory repeated for all, a new optimiser state."""
         every = jax.tree.map(lambda a: jnp.broadcast_to(a, (lanes, *a.shape)), memory)
         s = jnp.zeros((lanes, self.cell.size), jnp.dtype(self.dtype))
-        return State(params, self.optimiser.init(params), s, every, key, jnp.zeros(2, jnp.uint32))
+        return State(
+            params,
+            self.optimiser.init(params),
+            s,
+            every,
+            words(key),
+            clock=jnp.zeros(2, jnp.uint32),
+            anew=jnp.zeros(lanes, bool),
+            skipped=jnp.zeros((), jnp.int32),
+        )
 
     # -- learn ------------------------------------------------------------------------------------
 
@@ -90,22 +110,16 @@ class Engine:
         def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Any]]:
             state, grads, seen, apart = self.segment(state, *inputs, monitor=monitor)
             norm = jnp.sqrt(gr.norm2(grads)) if norms else None
-            return self.updated(state, grads), (out(seen, predictions), (norm, apart))
+            state = self.placed(self.updated(state, grads, has_target(inputs[0])))
+            return state, (out(seen, predictions), (norm, apart))
 
         state, (seen, (norm, apart)) = self._scan(one, state, self._cut(self.typed(seg)), noise)
-        return state, jax.tree.map(_time_first, seen)._replace(norm=norm, spread=apart)
+        seen = placed(self.layout, jax.tree.map(_time_first, seen), 1)
+        norm, apart = placed(self.layout, (norm, apart), None)
+        return state, seen._replace(norm=norm, spread=apart)
 
     run_kept = jax.jit(run, static_argnums=(0, 4, 5, 6))
     run_in_place = jax.jit(run, static_argnums=(0, 4, 5, 6), donate_argnums=1)
-
-    def step(self, state: State, seg: Segment, noise: Noise) -> tuple[State, Out]:
-        """Learn from one step (lanes,)."""
-        seg, noise = jax.tree.map(lambda a: jnp.asarray(a)[None], (seg, noise))
-        state, seen = self.run(state, seg, noise, True, False, False)
-        return state, jax.tree.map(lambda a: a[0], seen)
-
-    step_kept = jax.jit(step, static_argnums=0)
-    step_in_place = jax.jit(step, static_argnums=0, donate_argnums=1)
 
     @partial(jax.jit, static_argnums=(0, 4))
     def gradients(
@@ -115,7 +129,8 @@ class Engine:
 
         def one(state: State, inputs: Any) -> tuple[State, Params]:
             state, grads, _, _ = self.segment(state, *inputs, average=average)
-            return state, grads
+            # nothing is updated, so that nothing is left out, and no lane starts anew for it
+            return state._replace(anew=jnp.zeros_like(state.anew)), grads
 
         return self._scan(one, state, self._cut(self.typed(seg)), noise)
 
@@ -153,6 +168,7 @@ class Engine:
             return for_lanes(key, draws, lanes, dtype)
 
         noise = jax.vmap(draw)(keys(state.key, state.clock, segments))
+        noise = placed(self.layout, noise, 1)
         return state._replace(clock=tick(state.clock, segments)), noise
 
     def segment(
@@ -161,14 +177,20 @@ class Engine:
         seg: Segment,
         noise: Noise,
         *,
+        active: Bool[Array, " lanes"] | None = None,
         average: bool = True,
         monitor: bool = False,
     ) -> tuple[State, Params, Seen, Spread | None]:
         """One segment of all lanes: the mean gradient per step, losses, and the lanes' spread.
 
-        The spread is that of the estimator's gradient, without the regularisers' terms.
+        The spread is that of the estimator's gradient, without the regularisers' terms. Where
+        lanes are not active, they stay as they are, and the mean is that of the others.
         """
         k = seg.reset.shape[1]
+        first = jnp.arange(k)[None] == 0
+        seg = seg._replace(reset=seg.reset | (first & state.anew[:, None]))
+        if active is not None:
+            seg = seg._replace(weight=jnp.where(active[:, None], seg.weight, 0))
 
         def lane(params: Params, lane: Any) -> tuple[Any, Any]:
             s, memory, grads, seen = self.estimator.segment(self.model, params, *lane)
@@ -176,15 +198,27 @@ class Engine:
             return (s, memory, seen, norm2), (grads, self._penalties(params, lane))
 
         lanes = (state.s, state.memory, seg, noise)
-        run = over_lanes(lane, self.layout, average=average)
-        (s, memory, seen, norm2), (grads, more) = run(state.params, lanes)
+        run = over_lanes(lane, self.layout, average=average, blame=True)
+        ((s, memory, seen, norm2), bad), (grads, more) = run(state.params, lanes)
+        # a lane's gradient, state or loss is not finite: it starts anew at its next step
+        lost = ~jnp.isfinite(jnp.where(seg.weight != 0, seen.loss, 0)).all(1)
+        anew = bad | lost | ~jnp.isfinite(s).all(1)
+        if active is not None:
+            s, memory, anew = jax.tree.map(
+                lambda new, old: jnp.where(along(active, new), new, old),
+                (s, memory, anew),
+                (state.s, state.memory, state.anew),
+            )
+            grads, more = jax.tree.map(
+                lambda g: g * (active.size / jnp.maximum(active.sum(), 1)), (grads, more)
+            )
         grads = jax.tree.map(lambda g: g / k, grads)
         project = self.cell.project if average else jax.vmap(self.cell.project)
         grads = grads._replace(cell=project(grads.cell))
         apart = spread(norm2.mean(), grads.cell, norm2.size) if monitor else None
         for g in more:
             grads = grads._replace(cell=jax.tree.map(jnp.add, grads.cell, project(g)))
-        return state._replace(s=s, memory=memory), grads, seen, apart
+        return state._replace(s=s, memory=memory, anew=anew), grads, seen, apart
 
     def _penalties(self, params: Params, lane: Any) -> list[Any]:
         """The regularisers' terms of the cell's gradient per step, for one lane's segment."""
@@ -203,14 +237,38 @@ class Engine:
             grads = cell.project(gr.written_out(grads))
         return gr.norm2(grads)
 
-    def updated(self, state: State, grads: Params) -> State:
-        """The state after an update: optimiser, fixed parameters, constraints."""
+    def updated(self, state: State, grads: Params, learns: Bool[Array, ""] | None = None) -> State:
+        """The state after an update: optimiser, fixed parameters, constraints.
+
+        Parameters and optimiser stay as they are where nothing is to be learnt, and where the
+        update is not finite; the latter is counted. If no single lane is to blame for it, as where
+        only the sum over lanes overflows, all lanes start anew.
+
+        Args:
+            state: with the lanes after the segment.
+            grads: the mean gradient.
+            learns: whether there was a target; None: yes.
+        """
         updates, opt = self.optimiser.update(grads, state.opt, state.params)
         updates = self.estimator.allowed(updates)
         params = optax.apply_updates(state.params, updates)
         for r in self.regularisers:
             params = params._replace(cell=r.constrained(self.cell, params.cell))
-        return state._replace(params=params, opt=opt)
+        # ‖g‖² and ‖Δθ‖²: of squares, since most optimisers keep these
+        fine = jnp.isfinite(gr.norm2(grads)) & jnp.isfinite(gr.norm2(updates))
+        yes = jnp.ones((), bool) if learns is None else learns
+        params, opt = jax.tree.map(
+            lambda new, old: jnp.where(yes & fine, new, old),
+            (params, opt),
+            (state.params, state.opt),
+        )
+        skip = yes & ~fine
+        return state._replace(
+            params=params,
+            opt=opt,
+            anew=state.anew | (skip & ~jnp.any(state.anew)),
+            skipped=state.skipped + skip,
+        )
 
     # -- data -------------------------------------------------------------------------------------
 
@@ -220,15 +278,17 @@ class Engine:
         return a.astype(self.dtype) if checks.floating(a) else a
 
     def typed(self, seg: Segment) -> Segment:
-        """The data in the learner's types."""
+        """The data in the learner's types; without resets and weights, none and ones."""
         dtype = jnp.dtype(self.dtype)
         assert self.readout is not None
         wanted = {"symbols": jnp.int32, "vectors": dtype}.get(self.readout.targets)
+        x = self.inputs(seg.x)
+        lead = x.shape[:-1] if checks.floating(x) else x.shape
         return Segment(
-            x=self.inputs(seg.x),
+            x=x,
             y=jax.tree.map(lambda a: jnp.asarray(a, wanted) if wanted else self.floats(a), seg.y),
-            reset=jnp.asarray(seg.reset),
-            weight=jnp.asarray(seg.weight, dtype),
+            reset=jnp.zeros(lead, bool) if seg.reset is None else jnp.asarray(seg.reset),
+            weight=jnp.ones(lead, dtype) if seg.weight is None else jnp.asarray(seg.weight, dtype),
         )
 
     def inputs(self, x: Any) -> Array:
@@ -239,7 +299,24 @@ class Engine:
     def _cut(self, seg: Segment) -> Segment:
         """(steps, lanes, ...) -> (segments, lanes, k, ...)."""
         k = self.estimator.span or seg.reset.shape[0]
-        return jax.tree.map(lambda a: a.reshape(-1, k, *a.shape[1:]).swapaxes(1, 2), seg)
+        cut = jax.tree.map(lambda a: a.reshape(-1, k, *a.shape[1:]).swapaxes(1, 2), seg)
+        return placed(self.layout, cut, 1)
+
+
+@functools.lru_cache(maxsize=256)
+def engine_of(*settings: Any) -> Engine:
+    """The engine of these settings."""
+    return Engine(*settings)
+
+
+def has_target(seg: Segment) -> Bool[Array, ""]:
+    """Whether any step of any lane has a target: a loss weight that is not zero."""
+    return jnp.any(seg.weight != 0)
+
+
+def along(lanes: Bool[Array, " lanes"], a: Array) -> Bool[Array, "lanes ..."]:
+    """Flags per lane, with as many axes as `a`."""
+    return lanes.reshape(-1, *(1,) * (a.ndim - 1))
 
 
 def _time_first(a: Array) -> Array:

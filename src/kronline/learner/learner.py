@@ -6,17 +6,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
 from kronline import checks
 from kronline.cells import Cell
 from kronline.estimators import Estimator, OwnLoss, Params, Segment
-from kronline.lanes import Layout, Vmap
-from kronline.learner import buffer, look, own_loss
-from kronline.learner.engine import Engine
+from kronline.lanes import Layout, Vmap, many_processes
+from kronline.learner import look, own_loss, single
+from kronline.learner.engine import Engine, engine_of
+from kronline.learner.live import Live
 from kronline.learner.state import Out, State
-from kronline.noise import Draws, Noise, repeat
+from kronline.noise import Draws, Noise, repeat, words
 from kronline.readout import Readout
 from kronline.regularise import Regulariser
 
@@ -39,6 +41,15 @@ class Learner:
             copy of all traces per call; the old state, its parameters included, cannot be used
             again.
         regularisers: `(regularise.row_norm(1.0), ...)`: constraints and penalties beside the loss.
+        delay: how many steps after its input a target comes. `step(state, x, y)` then predicts for
+            x, and learns from y as the target of the input `delay` steps before. State and trace
+            follow that many steps behind, so that the gradient is what it would be without a delay;
+            predictions are made from a second state that is up to date. Needs `init(...,
+            example=(x, y))`.
+
+    An update that is not finite is left out and counted, `state.skipped`; the lanes whose state,
+    loss or gradient it came from start anew at their next step. A step in which no lane has a
+    target, or in which all loss weights are 0, changes neither parameters nor optimiser.
 
     Example:
         >>> import jax, numpy as np, optax, kronline as kl
@@ -59,6 +70,7 @@ class Learner:
     dtype: str = "float32"
     donate: bool = False
     regularisers: tuple[Regulariser, ...] = ()
+    delay: int = 0
 
     def __post_init__(self) -> None:
         wanted = {
@@ -84,7 +96,12 @@ class Learner:
             if not isinstance(r, Regulariser):
                 raise TypeError(f"regularisers must be such as (row_norm(1.0),), got {r!r} in it")
             r.check(self.cell, self.readout, self.estimator)
+        if not isinstance(self.delay, int) or self.delay < 0:
+            raise ValueError(f"delay must be a number of steps, 0 or more, got {self.delay!r}")
         span, every = self.estimator.span, self.update_every
+        if self.delay and (span is None or self.readout is None):
+            what = "bptt" if self.readout else "a loss of one's own"
+            raise ValueError(f"{what} takes no delay, got delay={self.delay}; use delay=0")
         if every is not None and (every < 1 or span is None or every % span):
             raise ValueError(
                 f"update_every must be a multiple of the estimator's window ({span or 'all'}), "
@@ -99,7 +116,7 @@ class Learner:
         every, optimiser = (self.update_every or 0) // (self.estimator.span or 1), self.optimiser
         if every > 1:
             optimiser = optax.MultiSteps(optimiser, every).gradient_transformation()
-        return Engine(
+        return engine_of(
             self.cell,
             self.readout,
             self.estimator,
@@ -152,23 +169,35 @@ class Learner:
         """
         checks.alive("these parameters", params)
         if self.donate:  # the caller's arrays are copied, so that they are not overwritten
-            params, key = jax.tree.map(jnp.copy, params), jax.random.clone(key)
+            params, key = jax.tree.map(jnp.copy, params), jnp.copy(words(key))
         engine = self.engine
         if self.readout is None:
             memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
             return engine.start(params, memory, key, lanes)
         state = engine.start(params, self.estimator.init(engine.model, params), key, lanes)
+        if many_processes(self.layout):
+            state = jax.jit(engine.placed)(state)
         return self._buffered(state, example)
 
     def _buffered(self, state: State, example: Any) -> State:
-        """With a buffer for steps of the example's kind, where one is needed."""
-        if example is None or self.estimator.span == 1:
+        """With room for steps of the example's kind that have to wait, where they have to."""
+        if self.delay and example is None:
+            raise ValueError(
+                "a learner with a delay keeps inputs until their targets come: it must know their "
+                "kind; use init(key, lanes, example=(x, y)) with x and y of one step"
+            )
+        if example is None or (self.estimator.span == 1 and not self.delay):
             return state
         if self.estimator.span is None:
             raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
         lead, (x, y) = (state.s.shape[0],), example
         now = checks.segment(self.cell, self.readout, lead, x, y, None, None, self.dtype)
-        return state._replace(buffer=buffer.empty(self.engine, state, now))
+        if self.delay:
+            waits = single.pending(self.engine, state, now.x, self.delay)
+            state = state._replace(pending=waits)
+        if self.estimator.span > 1:
+            state = state._replace(buffer=single.buffer(self.engine, state, now))
+        return state
 
     # -- learn ------------------------------------------------------------------------------------
 
@@ -206,12 +235,12 @@ class Learner:
             of a segment are divided by its length, never by the sum of the weights.
         """
         seg = self._checked(state, x, y, reset, weight, noise)
-        if state.buffer is not None:
+        if state.buffer is not None or state.pending is not None:
             if norms or monitor:
                 name = "norms need" if norms else "monitor needs"
                 raise ValueError(f"{name} a state without a buffer; init without example")
-            buffered = buffer.run_in_place if self.donate else buffer.run
-            return buffered(self.engine, state, seg, predictions)
+            waiting = single.run_in_place if self.donate else single.run
+            return waiting(self.engine, state, seg, predictions)
         run = Engine.run_in_place if self.donate else Engine.run_kept
         return run(self.engine, state, seg, noise, predictions, norms, monitor)
 
@@ -219,30 +248,115 @@ class Learner:
         self,
         state: State,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         reset: Any = None,
         weight: Any = None,
+        active: Any = None,
+        lanes: Any = None,
         noise: Noise = None,
     ) -> tuple[State, Out]:
         """Learn from one time step of every lane: `run` without the leading axis.
 
-        With a window of k > 1 the step waits in a buffer, which `init(..., example=(x, y))` makes;
-        predictions come at once, an update every k steps.
+        Without targets the lanes move on, and nothing is learnt. With a window of k > 1 the step
+        waits in a buffer, which `init(..., example=(x, y))` makes; predictions come at once, an
+        update when a lane has k steps.
 
         Args:
-            state, x, y, reset, weight, noise: as for `run`, without the axis of steps.
+            state, x, y, reset, weight, noise: as for `run`, without the axis of steps; `y=None`:
+                there is no target.
+            active: booleans (lanes,): which lanes have an event. The others keep state and trace,
+                bit for bit, and what x, y, reset and weight hold for them is not looked at. The
+                gradient is the mean over the active lanes.
+            lanes: instead, the numbers of the lanes that have an event, each once: x, y, reset,
+                weight and noise, and what is returned, then hold these lanes only, in this order.
+                The cost is that of these lanes.
 
         Returns:
-            the new state, and losses and predictions (lanes, ...).
+            the new state, and losses and predictions (lanes, ...). With a delay, losses are those
+            of what is learnt now, 0 before the first target counts.
         """
         if self.estimator.span is None:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
+        if active is not None or lanes is not None:
+            return self._some(state, x, y, reset, weight, active, lanes, noise)
         seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
-        if state.buffer is not None:
-            return (buffer.step_in_place if self.donate else buffer.step)(self.engine, state, seg)
-        step = Engine.step_in_place if self.donate else Engine.step_kept
+        step = single.step_in_place if self.donate else single.step
         return step(self.engine, state, seg, noise)
+
+    def peek(
+        self, state: State, x: Any, *, reset: Any = None, lanes: Any = None
+    ) -> Float[Array, "lanes o"]:
+        """The predictions for one step that is not taken: the state does not move on.
+
+        Args:
+            state, x, reset, lanes: as for `step`.
+
+        Returns:
+            predictions, as `step` would return them.
+
+        Example:
+            >>> import jax, numpy as np, optax, kronline as kl
+            >>> learner = kl.Learner(kl.GRU(8, 3), kl.linear(1), kl.rtrl(), optax.sgd(0.1))
+            >>> state, x = learner.init(jax.random.key(0)), np.ones((1, 3))
+            >>> seen = learner.peek(state, x)
+            >>> bool((seen == learner.step(state, x)[1].prediction).all())
+            True
+        """
+        if self.readout is None:
+            raise TypeError("peek needs a readout; with a loss of your own, use advance")
+        at = None if lanes is None else checks.some_lanes(lanes, state.s.shape[0])
+        x, reset = self._inputs(state, x, reset, None if at is None else len(at))
+        return single.peek(self.engine, state, at, x, reset)
+
+    def live(self, state: State) -> Live:
+        """For a stream: the learner with its state, to be fed event by event.
+
+        A `step` of it takes a third of the time of this learner's own, for small networks.
+
+        Args:
+            state: from `init`, `load` or a run; it is copied.
+
+        Returns:
+            what learns, with `step`, and `state` whenever it is wanted.
+        """
+        if self.readout is None or self.estimator.span is None:
+            raise TypeError("live needs a readout, and an estimator that learns step by step")
+        checks.alive("this state", state.s, state.params)
+        return Live(self, state)
+
+    def _some(
+        self,
+        state: State,
+        x: Any,
+        y: Any,
+        reset: Any,
+        weight: Any,
+        active: Any,
+        lanes: Any,
+        noise: Noise,
+    ) -> tuple[State, Out]:
+        """A step of some lanes only, their number rounded up to a power of two."""
+        count = state.s.shape[0]
+        every = active is not None
+        if every and lanes is not None:
+            raise ValueError("a step takes active= or lanes=, not both")
+        if every:
+            at = np.flatnonzero(checks.flags("active", active, (count,)))
+            x, y, reset, weight = jax.tree.map(
+                lambda a: checks.rows(a, at, count), (x, y, reset, weight)
+            )
+        else:
+            at = checks.some_lanes(lanes, count)
+        if not at.size:
+            return state, single.nothing(self.engine, count if every else 0)
+        seg = self._checked(state, x, y, reset, weight, noise, (at.size,))
+        (seg, noise), places, more = single.places((seg, noise), at, count)
+        some = single.some_in_place if self.donate else single.some
+        state, seen = some(self.engine, more, state, places, seg, noise)
+        if every:
+            return state, jax.tree.map(lambda a: _spread(a, at, count), seen)
+        return state, jax.tree.map(lambda a: a[: at.size], seen) if more else seen
 
     def gradients(
         self,
@@ -411,10 +525,12 @@ class Learner:
 
     # -- shapes -----------------------------------------------------------------------------------
 
-    def _inputs(self, state: State, x: Any, reset: Any) -> tuple[Any, Any]:
-        """Inputs and resets of one step, checked."""
+    def _inputs(
+        self, state: State, x: Any, reset: Any, lanes: int | None = None
+    ) -> tuple[Any, Any]:
+        """Inputs and resets of one step of all lanes, or of so many of them, checked."""
         checks.alive("this state", state.s, state.params)
-        lead = (state.s.shape[0],)
+        lead = (state.s.shape[0] if lanes is None else lanes,)
         x = checks.stream(self.cell, x, lead, self.dtype)
         return x, checks.flags("reset", reset, lead)
 
@@ -432,18 +548,22 @@ class Learner:
         checks.alive("this state", state.s, state.params)
         if isinstance(x, Segment):
             x, y, reset, weight = x
-        lanes, k = state.s.shape[0], self.estimator.span
+        lanes, k = lead[-1] if lead else state.s.shape[0], self.estimator.span
         if not lead:
             x, lead = checks.steps(x, lanes)
+        if y is None:
+            y, weight = checks.no_targets(self.readout, lead), np.zeros(lead, np.float32)
         seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight, self.dtype)
         steps = lead[0] if len(lead) > 1 else 1
+        if state.pending is not None:
+            checks.same_kind(seg.x, state.pending.x, len(lead))
         if state.buffer is not None:
             checks.same_kind(
                 (seg.x, seg.y), (state.buffer.steps.x, state.buffer.steps.y), len(lead)
             )
             if noise is not None:
                 raise ValueError("noise cannot be given to a buffered state; init without example")
-        elif steps % (k or 1):
+        elif state.pending is None and steps % (k or 1):
             raise ValueError(
                 f"{self.estimator.name} learns from segments of {k} steps: needed a multiple of "
                 f"{k} steps, got {steps}; cut the data, or use init(key, lanes, example=(x, y)) "
@@ -453,3 +573,8 @@ class Learner:
             draws = self.draws(lanes, steps)
             checks.given_noise(noise, repeat(draws, steps // (k or steps)) if lead[1:] else draws)
         return seg
+
+
+def _spread(a: Array, at: np.ndarray, lanes: int) -> Array:
+    """What was seen of some lanes, in its place among all of them; 0 for the others."""
+    return jnp.zeros((lanes, *a.shape[1:]), a.dtype).at[at].set(a[: at.size])

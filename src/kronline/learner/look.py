@@ -14,7 +14,10 @@ from kronline.learner.state import Out, State, out
 
 
 def forward(engine: Engine, params: Params, s: Array, seg: Segment) -> tuple[Array, Seen]:
-    """The forward pass of all lanes: final states, losses and predictions (lanes, k)."""
+    """The forward pass of all lanes: final states, losses and predictions (lanes, k).
+
+    Without targets, `seg.y = None`, losses are 0.
+    """
     cell, readout = engine.cell, engine.readout
     assert readout is not None
 
@@ -22,7 +25,8 @@ def forward(engine: Engine, params: Params, s: Array, seg: Segment) -> tuple[Arr
         def step(s: Array, now: Segment) -> tuple[Array, Seen]:
             s = cell.step(params.cell, jnp.where(now.reset, jnp.zeros_like(s), s), now.x)
             prediction = readout.predict(params.readout, cell.output(s))
-            return s, Seen(readout.loss(prediction, now.y), prediction)
+            loss = s.dtype.type(0) if now.y is None else readout.loss(prediction, now.y)
+            return s, Seen(jnp.asarray(loss), prediction)
 
         return jax.lax.scan(step, *lane), ()
 

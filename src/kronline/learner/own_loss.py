@@ -29,9 +29,10 @@ def advance(
     def lane(params: Params, lane: Any) -> tuple[Any, Any]:
         return own.advance(engine.model, params, *lane), ()
 
-    lanes = (state.s, state.memory, engine.inputs(x), reset, noise)
+    lanes = (state.s, state.memory, engine.inputs(x), jnp.asarray(reset) | state.anew, noise)
     (s, memory), _ = over_lanes(lane, engine.layout)(state.params, lanes)
-    return state._replace(s=s, memory=memory), jax.vmap(engine.cell.output)(s)
+    anew = ~jnp.isfinite(s).all(1)
+    return state._replace(s=s, memory=memory, anew=anew), jax.vmap(engine.cell.output)(s)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 4))

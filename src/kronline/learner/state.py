@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Float, Int, Key, UInt32
+import jax
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from kronline.estimators import Params, Seen, Segment
 from kronline.learner.monitor import Spread
@@ -12,9 +13,22 @@ from kronline.traces import Memory
 class Buffer(NamedTuple):
     """Steps that wait for their segment to be full, for `step` with a window of k > 1."""
 
-    filled: Int[Array, ""]
+    filled: Int[Array, " lanes"]
     start: Float[Array, "lanes N"]  # the states at the segment's start
     steps: Segment  # (lanes, k, ...)
+
+
+class Pending(NamedTuple):
+    """Inputs that wait for their targets, for a learner with a delay of d steps.
+
+    The state `s` and the trace of a lane stay d steps behind; `ahead` is where predictions are
+    made.
+    """
+
+    ahead: Float[Array, "lanes N"]
+    x: Any  # (lanes, d, ...), the oldest first
+    reset: Bool[Array, "lanes d"]
+    filled: Int[Array, " lanes"]  # how many of the d wait
 
 
 class State(NamedTuple):
@@ -31,9 +45,20 @@ class State(NamedTuple):
     opt: Any  # the optimiser's state, as optax has it
     s: Float[Array, "lanes N"]
     memory: Memory  # (lanes, ...), as the estimator has it
-    key: Key[Array, ""]  # of the noise
+    key: UInt32[Array, " words"]  # of the noise: `jax.random.key_data` of a key
     clock: UInt32[Array, "2"]  # segments that noise was drawn for
+    anew: Bool[Array, " lanes"]  # lanes that overflowed: they start anew at their next step
+    skipped: Int[Array, ""]  # updates that were left out, since they were not finite
     buffer: Buffer | None = None
+    pending: Pending | None = None
+
+    def axes(self) -> "State":
+        """The axis of lanes of every array, in this structure: 0, or -1 where there is none."""
+        lanes = ("s", "memory", "anew", "buffer", "pending")
+        parts = self._asdict().items()
+        return State(
+            **{k: jax.tree.map(lambda _, k=k: 0 if k in lanes else -1, v) for k, v in parts}
+        )
 
 
 class Out(NamedTuple):
