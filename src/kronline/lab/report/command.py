@@ -11,6 +11,7 @@ from kronline.errors import UsageError
 from kronline.lab.analysis import beside
 from kronline.lab.analysis.beside import Beside
 from kronline.lab.analysis.groups import grouped
+from kronline.lab.learn import is_stream
 from kronline.lab.runs import folder
 from kronline.lab.tasks import TASKS
 
@@ -21,6 +22,7 @@ class Report:
 
     Runs that differ in the seed alone are one curve, with its mean and deviation; of several
     learning rates the best is shown, and all are listed. The page holds everything that it needs.
+    Of a folder of `kronline learn` it shows errors, noise, drift and latency over events.
 
     Try:
         kronline report runs/copy-kf-rtrl-n64-seed0 runs/copy-tbptt-5-n64-seed1
@@ -67,12 +69,28 @@ def report(args: Report) -> int:
     from kronline.lab.report import page  # noqa: PLC0415  matplotlib takes a second
     from kronline.lab.report.findings import Findings  # noqa: PLC0415
 
+    if streams := [path for path in args.runs if is_stream(path)]:
+        return _stream(args, streams)
     runs = folder.find(_given(args.runs))
     path = page.write(runs, args.out, _needed(beside.read(args.beside), runs))
     if args.json:
         print(json.dumps({"page": str(path)} | Findings.of(runs).numbers()))
     else:
         print(f"{path}: a report of {len(runs)} runs")
+    return 0
+
+
+def _stream(args: Report, streams: list[Path]) -> int:
+    """The page of one stream."""
+    from kronline.lab.report import stream_page  # noqa: PLC0415  matplotlib takes a second
+
+    if len(args.runs) > 1 or args.beside:
+        raise UsageError(
+            f"{streams[0]} is a stream of `kronline learn`: its page holds nothing else; give one "
+            "folder, and no --beside"
+        )
+    path = stream_page.write(streams[0], args.out)
+    print(json.dumps({"page": str(path)}) if args.json else f"{path}: a report of a stream")
     return 0
 
 
