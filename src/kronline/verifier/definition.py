@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kronline.cells.base import Cell, LinearCell, Piece, apply
+from kronline.cells.base import Cell, LinearCell
+from kronline.cells.pieces import Piece, apply
 from kronline.estimators.base import Estimator, Params
 from kronline.estimators.dni import DNI
 from kronline.estimators.online import Online

@@ -21,7 +21,10 @@ from kronline.lab.runs import packed
 
 C = TypeVar("C")
 PRESETS = resources.files("kronline.lab") / "presets"
-NOT_KEPT = ("config", "out", "json", "print_config")  # about a command, not about its run
+NOT_KEPT = (  # about a command, not about its run
+    *("config", "out", "json", "print_config"),
+    *("processes", "coordinator", "process", "of"),
+)
 NONE = "none"  # TOML has no null
 SIZES = (  # settings that say how long a run takes
     *("cell", "hidden", "lanes", "steps", "epochs", "estimators", "experiment", "characters"),

@@ -6,37 +6,31 @@ status.json      running, stopped, finished or diverged; at which step
 metrics.jsonl    what the seed determines: the same bytes, however often the run was killed
 timing.jsonl     what it does not
 checkpoints/  figures/  tensorboard/
-lock             held by the process that works on the run
+lock             held by the process that works on the run; holder.json says who that is
 
 Published runs are packed into one file; `packed` says which path stands for such a run.
 """
 
 import json
 import os
-import time
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from kronline import disk
 from kronline._version import __version__
 from kronline.checkpoint import FOLDER
 from kronline.errors import UsageError
 from kronline.lab import machine
-from kronline.lab.runs import packed
+from kronline.lab.runs import lock, packed
+from kronline.lab.runs.lock import in_use, locked  # noqa: F401  for those who use folders
 from kronline.lab.tasks import TASKS
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: no lock there
-    fcntl = None  # type: ignore[assignment]
-
-CONFIG, ABOUT, STATUS, LOCK = "config.toml", "about.json", "status.json", "lock"
-LOOKS = 10  # at a lock that is taken: `in_use` holds it too, for a moment
+CONFIG, ABOUT, STATUS = "config.toml", "about.json", "status.json"
 METRICS, TIMING, CHECKPOINTS = "metrics.jsonl", "timing.jsonl", FOLDER
 
 
@@ -98,7 +92,7 @@ def discard(path: Path) -> None:
     """Take a run away that has not one checkpoint, and the folder, if there is nothing else."""
     if any((path / CHECKPOINTS).glob("*")):
         return
-    for name in (CONFIG, ABOUT, STATUS, METRICS, TIMING, LOCK):
+    for name in (CONFIG, ABOUT, STATUS, METRICS, TIMING, *lock.FILES):
         (path / name).unlink(missing_ok=True)
     for made in (path / CHECKPOINTS, path):
         with suppress(OSError):
@@ -165,52 +159,6 @@ def free(base: Path, name: str) -> Path:
         i += 1
         path = base / f"{name}-{i}"
     return path
-
-
-# -- one process at a time -------------------------------------------------------------------------
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a run; another process that holds it is named. The system lets go of it, however we end.
-
-    Raises:
-        UsageError: if another process works on the run.
-    """
-    with (path / LOCK).open("a+") as f:
-        for again in range(LOOKS, -1, -1):
-            if _flock(f, shared=False):
-                break
-            if not again:
-                f.seek(0)
-                holder = f.read().strip() or "unknown"
-                raise UsageError(
-                    f"another process (pid {holder}) works on {path}; wait for it, or stop it"
-                )
-            time.sleep(0.02)
-        f.truncate(0)
-        f.write(f"{os.getpid()}\n")
-        f.flush()
-        yield
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process works on the run now."""
-    if not (path / LOCK).exists():
-        return False
-    with (path / LOCK).open("r") as f:
-        return not _flock(f, shared=True)
-
-
-def _flock(f: TextIO, *, shared: bool) -> bool:
-    """Whether the lock was free, and now is ours until the file is closed."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(f, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # -- files -----------------------------------------------------------------------------------------

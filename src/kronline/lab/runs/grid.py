@@ -1,4 +1,4 @@
-"""A grid of runs over local processes, each with its share of the cores: a sweep.
+"""A grid of runs over the workers of a Dask cluster, of this machine or of several: a sweep.
 
 A sweep is a folder of runs. Started again, it skips what is finished and goes on with the rest;
 with more seeds or rates it trains just those that are new.
@@ -13,16 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import tyro
 
 from kronline import disk, spec
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.lab.runs import config, folder, loop, train, workers
+from kronline.lab.runs import config, folder, lock, loop, train
+from kronline.lab.runs import members as several
+from kronline.lab.runs.members import Member, Place
 from kronline.lab.runs.train import RUNS
-from kronline.lab.runs.workers import Member
 from kronline.lab.tasks import TASKS, Task
 from kronline.lab.wording import plural
 
@@ -35,7 +36,8 @@ class Grid:
     """What a sweep adds to a run's settings."""
 
     vary: tuple[str, ...] = ()  # more axes, as in: hidden=64,128 "cell=RHN,LSTM"
-    workers: int | None = None  # processes at a time (default: one per core)
+    workers: int | None = None  # runs at a time on this machine (default: one per core)
+    cluster: str | None = None  # a Dask scheduler: its file, or tcp://HOST:PORT (default: our own)
 
     # told by the grid, so there is no flag for them
     estimator: tyro.conf.Suppress[str] = ""
@@ -54,6 +56,7 @@ Try:
     kronline sweep {kind} --preset laptop --out runs/{kind}
     kronline sweep {kind} --preset laptop --estimators kf_rtrl "tbptt(5)" --rates 1e-3 --seeds 0 1
     kronline sweep {kind} --preset laptop --vary hidden=32,64
+    kronline sweep {kind} --preset laptop --cluster scheduler.json
 """
 
 
@@ -80,23 +83,30 @@ def carry_out(args: Any) -> tuple[Path, list[Member], list[dict[str, str]], int]
     todo = members(args, out)
     # what cannot work is said here, once, and not by every process
     train.fits(todo[0].settings, todo[0].settings.build())
-    with at_work(out, "sweep", FILE, args, len(todo)) as stop:
-        failed = workers.run(todo, args.workers, stop)
+    with at_work(out, "sweep", FILE, args, len(todo)) as (stop, held):
+        failed = several.run(todo, Place(args.cluster, args.workers), held, stop)
     if stop.signal:
         print(f"kronline: stopped; the same command goes on with {out}", file=sys.stderr)
     return out, todo, failed, stop.signal
 
 
+class Work(NamedTuple):
+    """A folder of several runs at work."""
+
+    stop: loop.Stop  # set by signals
+    held: lock.Held  # the folder, which this process holds
+
+
 @contextmanager
-def at_work(out: Path, what: str, file: str, args: Any, runs: int) -> Iterator[loop.Stop]:
+def at_work(out: Path, what: str, file: str, args: Any, runs: int) -> Iterator[Work]:
     """The folder of several runs, made, described, and held; signals are noted."""
     out.mkdir(parents=True, exist_ok=True)
     config.begin(out, args, args.presets, plural(runs, "run"))
-    with folder.locked(out), loop.stopping("the runs that are at work") as stop:
+    with folder.locked(out) as held, loop.stopping("the runs that are at work") as stop:
         disk.write(out / file, config.toml(args, args.presets))
         about = {"kind": what, "task": args.task.kind, "version": __version__}
         disk.write(out / ABOUT, json.dumps(about) + "\n")
-        yield stop
+        yield Work(stop, held)
 
 
 def task_of(path: Path, file: str) -> type[Task]:

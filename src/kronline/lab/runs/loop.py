@@ -2,13 +2,17 @@
 
 Whatever is measured depends on the seed alone. A run that was stopped or killed goes on from its
 newest checkpoint and ends bit for bit like one that was not.
+
+In a run of many processes all go through the same chunks, each with its own lanes. Process 0 alone
+holds the folder, measures and writes; before each chunk they meet, and agree on whether to stop.
 """
 
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -18,13 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kronline import Vmap, processes
 from kronline.errors import UsageError
 from kronline.lab.progress import Tracker, span
 from kronline.lab.runs import checkpoint, folder, memory, training
-from kronline.lab.runs.checkpoint import Point, Saved
+from kronline.lab.runs.checkpoint import Across, Point, Saved
 from kronline.lab.runs.tensorboard import Board
 from kronline.lab.tasks import Best, Experiment, Task, Training
 from kronline.lab.wording import rounded
+from kronline.lanes import Shard, many_processes
 from kronline.learner import fingerprint
 
 DIVERGED = 3  # the exit code of a run that diverged
@@ -52,7 +58,11 @@ class End(NamedTuple):
 
 
 class Stop:
-    """Set by SIGINT and SIGTERM; a second SIGINT ends the process at once."""
+    """Set by SIGINT and SIGTERM; a second SIGINT ends the process at once.
+
+    Args:
+        what: is saved before the end; empty: nothing is said of it.
+    """
 
     def __init__(self, what: str = "this chunk") -> None:
         self.signal, self.what = 0, what
@@ -62,6 +72,8 @@ class Stop:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
+        if not self.what:
+            return
         text = (
             f"\nkronline: stopping when {self.what} can be saved; again to stop at once, and to go "
             "on from the last checkpoint\n"
@@ -94,10 +106,11 @@ def go(path: Path, task: Task, exp: Experiment, *, quiet: bool = False) -> End:
         exp: the same, made real.
         quiet: no progress.
     """
-    with folder.locked(path), stopping() as stop:
+    first = processes.first()
+    with folder.locked(path) if first else nullcontext(), stopping("this chunk" * first) as stop:
         try:
             with closing(_Session(path, task, exp)) as session:
-                return session.run(stop, quiet)
+                return session.run(stop, quiet or not first)
         except OSError as e:
             raise UsageError(
                 f"{path}: a file could not be written: {e}. Nothing up to the last checkpoint is "
@@ -115,36 +128,73 @@ def chunk(task: Task, exp: Experiment) -> int:
     return -(-task.log_every // k) * k
 
 
+def alone(exp: Experiment) -> Experiment:
+    """The same for one process by itself, though the run has many: to measure, and for shapes."""
+    if not many_processes(exp.learner.layout):
+        return exp
+    return exp._replace(learner=replace(exp.learner, layout=Vmap()))
+
+
 class _Session:
     """One process's work on a run."""
 
     def __init__(self, path: Path, task: Task, exp: Experiment):
         self.path, self.task, self.exp = path, task, exp
         self.chunk = chunk(task, exp)
-        self.meter = task.meter(exp)
-        point = checkpoint.newest(path, checkpoint.shapes(self._begin, task.keeps_best))
+        self.meter = task.meter(alone(exp))
+        self.first = processes.first()
+        like = checkpoint.shapes(self._begin, task.keeps_best)
+        self.across = self._across(like)
+        point = checkpoint.newest(path, like, self.across)
         if point is None:
             begin = self._begin()
-            best = Best(jax.tree.map(jnp.copy, begin.learner.params), jnp.float32(jnp.inf))
+            here = self._seen(begin).learner.params
+            best = Best(jax.tree.map(jnp.copy, here), jnp.float32(jnp.inf))
             point = Point(Saved(begin, best if task.keeps_best else None), 0, 0)
         self.training, best_ = point.saved
         self.meter.best, self.meter.best_step = best_, point.best_step
         self.step = self.saved = point.step
         self.noise: dict[str, float] = {}
-        self.metrics = folder.Lines(path / folder.METRICS, point.metrics)
         self.bytes = point.metrics
-        self.timing = folder.Lines.up_to(path / folder.TIMING, self.step)
-        self.board = Board(path, self.step) if task.tensorboard else None
+        self.board = None
+        if self.first:
+            self.metrics = folder.Lines(path / folder.METRICS, point.metrics)
+            self.timing = folder.Lines.up_to(path / folder.TIMING, self.step)
+            self.board = Board(path, self.step) if task.tensorboard else None
+
+    def _across(self, like: Saved) -> Across | None:
+        """How the run's arrays lie over processes; None: there is one."""
+        layout = self.exp.learner.layout
+        if not many_processes(layout):
+            return None
+        assert isinstance(layout, Shard)
+        axes = training.axes(self.exp.learner, self.exp.stream, self.task.lanes)
+        best = jax.tree.map(lambda _: -1, like.best)
+        return Across(layout, Saved(axes, best), self.task.lanes)
+
+    def _seen(self, training: Training) -> Training:
+        """For the meter."""
+        return training if self.across is None else self.across.seen(training)
 
     def _begin(self) -> Training:
         key = jax.random.key(self.task.seed)
         return training.start(self.exp.learner, self.exp.stream, key, self.task.lanes)
 
     def close(self) -> None:
-        self.metrics.close()
-        self.timing.close()
+        if self.first:
+            self.metrics.close()
+            self.timing.close()
         if self.board:
             self.board.close()
+
+    def _stops(self, stop: Stop) -> int:
+        """The signal that stops the run; of several processes, one that came to any of them."""
+        if not processes.several():
+            return stop.signal
+        processes.meet()
+        if came := processes.highest(stop.signal):  # all agree: what comes later has to wait
+            stop.signal = came
+        return came
 
     def run(self, stop: Stop, quiet: bool) -> End:
         total = self.exp.steps
@@ -153,12 +203,12 @@ class _Session:
         with Tracker({name: total}, {name: self.step}, quiet=quiet) as tracker:
             programs: dict[int, Callable[..., Any]] = {}
             said = False
-            while self.step < total and not stop.signal:
+            while self.step < total and not self._stops(stop):
                 n = min(self.chunk, total - self.step)
                 if n not in programs:
                     tracker.update(name, 0, "compiling", now=True)
                     programs[n] = self._compiled(n)
-                    if stop.signal:  # it came meanwhile
+                    if self._stops(stop):  # it came meanwhile
                         break
                 seconds = self._chunk(programs[n], n)
                 if isinstance(seconds, End):
@@ -171,7 +221,8 @@ class _Session:
                 note += "".join(f", {name} {value:.2g}" for name, value in self.noise.items())
                 tracker.update(name, n, note)
                 due = self.step // self.task.save_every > self.saved // self.task.save_every
-                if (due or self.step == total or stop.signal) and (end := self._save()):
+                due = due or self.step == total or bool(self._stops(stop))
+                if due and (end := self._save()):
                     return end
         if self.step > self.saved and (end := self._save()):
             return end  # the signal came just behind the look for it
@@ -179,7 +230,8 @@ class _Session:
             message = f"stopped at step {self.step:,} of {total:,}"
             self._status("stopped", message=message)
             return End("stopped", self.step, message, stop.signal)
-        self._measured(self.meter.last(self.training, self.step))
+        if self.first:
+            self._measured(self.meter.last(self._seen(self.training), self.step))
         self._status("finished")
         return End("finished", self.step, f"finished, {self.step:,} steps")
 
@@ -200,13 +252,17 @@ class _Session:
     def _chunk(self, program: Callable[..., Any], n: int) -> float | End:
         """n steps and their line of metrics; how long they took."""
         begin = time.perf_counter()
+        skipped = int(self.training.learner.skipped)
         now, seen = program(self.training)
         while not seen.loss.is_ready():
             time.sleep(POLL if time.perf_counter() - begin > 0.2 else 0.001)
         seconds = time.perf_counter() - begin
         loss, norm = np.asarray(seen.loss), np.asarray(seen.norm)
-        problem = _problem(loss, norm, self.step) or _absurd(
-            loss, self.task.guessing(self.exp), self.step, self.task.loss_axis
+        skipped = int(now.learner.skipped) - skipped
+        problem = (
+            _problem(loss, norm, self.step)
+            or _absurd(loss, self.task.guessing(self.exp), self.step, self.task.loss_axis)
+            or _skipped(skipped, self.step, n)
         )
         if problem:
             return self._diverged(problem)
@@ -214,7 +270,9 @@ class _Session:
         line = {"step": self.step, self.task.loss: rounded(loss.mean())}
         line["gradient"] = rounded(norm.mean())
         self.noise = noise_of(seen)
-        self._measured(line | self.noise | self.meter.now(now, self.step, loss))
+        if not self.first:
+            return seconds
+        self._measured(line | self.noise | self.meter.now(self._seen(now), self.step, loss))
         rate = round(n / max(seconds, 1e-9), 1)
         when = round(time.time(), 1)
         self.timing.append(
@@ -234,10 +292,12 @@ class _Session:
 
     def _save(self) -> End | None:
         saved = Saved(self.training, self.meter.best)
+        saved = saved if self.across is None else self.across.own(saved)
         if name := checkpoint.not_finite(saved):
             return self._diverged(f"step {self.step:,}: {name} holds NaN or infinity")
         point = Point(saved, self.step, self.bytes, self.meter.best_step)
-        checkpoint.write(self.path, point, self.exp.learner, self._optimiser, self.task.keep)
+        more = (self._optimiser, self.task.keep, self.across)
+        checkpoint.write(self.path, point, self.exp.learner, *more)
         self.saved = self.step
         self._status("running")
         return None
@@ -251,6 +311,8 @@ class _Session:
         return End("diverged", self.step, message)
 
     def _status(self, state: str, message: str = "") -> None:
+        if not self.first:
+            return
         folder.set_status(self.path, state, step=self.step, steps=self.exp.steps, message=message)
 
 
@@ -281,6 +343,14 @@ def _absurd(
         f"steps {before + 1:,} to {before + len(loss):,}: the mean loss is {mean:,.0f} {unit}, "
         f"more than {ABSURD} times that of guessing ({guess:.1f})"
     )
+
+
+def _skipped(updates: int, before: int, n: int) -> str | None:
+    """Updates that were not finite, which the learner leaves out: a stream goes on, a run ends."""
+    if not updates:
+        return None
+    which = "an update was" if updates == 1 else f"{updates:,} updates were"
+    return f"steps {before + 1:,} to {before + n:,}: {which} not finite"
 
 
 def noise_of(seen: training.Stretch) -> dict[str, float]:

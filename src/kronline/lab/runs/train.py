@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from kronline import processes
 from kronline._version import __version__
 from kronline.errors import UsageError
 from kronline.estimators import Params
@@ -17,6 +18,7 @@ from kronline.lab.runs import checkpoint, config, folder, longer, loop, memory, 
 from kronline.lab.tasks import TASKS, Experiment, Task
 
 RUNS = Path("runs")  # where runs are made, and looked for
+AT_WORK: list[Path] = []  # the run that this process works on
 NO_CHECKPOINTS = (
     "{0} has no checkpoints, so it cannot go on: what is published has none. Go on with the run "
     "itself, or train anew by `kronline train --config {0}/config.toml`"
@@ -37,15 +39,24 @@ def new(task: Task) -> tuple[Path, loop.End]:
     _devices()
     exp = task.build()
     fits(task, exp)
-    path = task.out or folder.free(RUNS, named(task))
-    about: dict[str, Any] = {"parameters": _parameters(exp), "steps": exp.steps}
-    folder.create(path, task.kind, config.toml(task, task.kind), about | exp.about)
-    config.begin(path, task, task.kind)
+    path = Path(processes.told("run", lambda: str(_made(task, exp))))
+    AT_WORK[:] = [path]
     try:
         return path, loop.go(path, task, exp)
     except memory.OutOfMemory:
         folder.discard(path)
         raise
+
+
+def _made(task: Task, exp: Experiment) -> Path:
+    """The folder of a new run."""
+    path = task.out or folder.free(RUNS, named(task))
+    about: dict[str, Any] = {"parameters": _parameters(exp), "steps": exp.steps}
+    if processes.several():
+        about["processes"] = jax.process_count()
+    folder.create(path, task.kind, config.toml(task, task.kind), about | exp.about)
+    config.begin(path, task, task.kind)
+    return path
 
 
 def go_on(path: Path, data: str | None = None, steps: int | None = None) -> loop.End:
@@ -60,7 +71,8 @@ def go_on(path: Path, data: str | None = None, steps: int | None = None) -> loop
     if run.kind not in TASKS:
         raise UsageError(f"{path} is a run of {run.kind!r}, which is not trained")
     if run.state == "finished" and steps is None:
-        print(f"kronline: {path} is finished", file=sys.stderr)
+        if processes.first():
+            print(f"kronline: {path} is finished", file=sys.stderr)
         return loop.End("finished", run.status["step"], "finished")
     if run.status.get("step") and not (path / folder.CHECKPOINTS).is_dir():
         raise UsageError(NO_CHECKPOINTS.format(path))
@@ -71,8 +83,9 @@ def go_on(path: Path, data: str | None = None, steps: int | None = None) -> loop
     exp = task.build()
     fits(task, exp)
     _same(run, exp)
-    if steps is not None:  # where the data lies now is not kept, here as elsewhere
+    if steps is not None and processes.first():  # where the data lies now is not kept
         longer.write(run, replace(configured(run), steps=steps), exp)  # type: ignore[call-arg]
+    AT_WORK[:] = [path]
     return loop.go(path, task, exp)
 
 
@@ -101,8 +114,10 @@ def configured(run: folder.Run, data: str | None = None) -> Task:
 
 def fits(task: Task, exp: Experiment) -> None:
     """Refuse a run that this machine has not the memory for."""
-    what = f"{task.estimator} with {task.hidden:,} units and {task.lanes:,} lanes"
-    memory.check(lambda: exp.learner.init(jax.random.key(0), task.lanes), what)
+    lanes = task.lanes // (jax.process_count() if processes.several() else 1)
+    what = f"{task.estimator} with {task.hidden:,} units and {lanes:,} lanes"
+    what += " in each process" if processes.several() else ""
+    memory.check(lambda: loop.alone(exp).learner.init(jax.random.key(0), lanes), what)
 
 
 def named(task: Task) -> str:
@@ -119,10 +134,13 @@ def _same(run: folder.Run, exp: Experiment) -> None:
             f"the data of {run.path} is not the one that it began with: needed the parts with "
             f"sha256 {then}, got {now}; give it by --data"
         )
-    here = {"version": __version__} | machine.describe()
-    there = {"version": run.about["version"]} | run.about["machine"]
-    for name in ("version", "jax", "path", "cores"):  # sums over cores are rounded differently
-        if here[name] != there[name]:
+    here = {"version": __version__, "processes": jax.process_count()} | machine.describe()
+    there = {"version": run.about["version"], "processes": run.about.get("processes", 1)}
+    there |= run.about["machine"]
+    # sums over cores and processes are rounded differently
+    names = ("version", "jax", "path", "processes")
+    for name in names if processes.several() else (*names, "cores"):
+        if here[name] != there[name] and processes.first():
             warnings.warn(
                 f"{run.path} began with {name} {there[name]!r} and goes on with {here[name]!r}: it "
                 "may not end bit for bit as it would have",
@@ -137,5 +155,5 @@ def _devices() -> None:
 
 
 def _parameters(exp: Experiment) -> int:
-    shapes = jax.eval_shape(lambda: exp.learner.init(jax.random.key(0), 1).params)
+    shapes = jax.eval_shape(lambda: loop.alone(exp).learner.init(jax.random.key(0), 1).params)
     return sum(a.size for a in jax.tree.leaves(shapes))
