@@ -1,6 +1,5 @@
 """Whether the native kernel is used, and why."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kronline.native.build import KernelError, library
+from kronline.native.build import OFF, KernelError, asked, library
 
 # `with native.use(False): ...` takes the pure-JAX path; programs are compiled anew for it
 use = jax.make_user_context(default_value=True)
@@ -27,9 +26,8 @@ class Status:
 
 def status() -> Status:
     """Which path KF-RTRL takes on this machine's CPU, and why; builds the kernel if need be."""
-    asked = os.environ.get("KRONLINE_NATIVE", "").strip()
-    if asked.lower() in ("0", "no", "off", "false"):
-        return Status(False, f"KRONLINE_NATIVE={asked}")
+    if asked() in OFF:
+        return Status(False, f"KRONLINE_NATIVE={asked()}")
     if not use.value:
         return Status(False, "kronline.native.use(False)")
     if jax.default_backend() != "cpu":
@@ -37,7 +35,7 @@ def status() -> Status:
     built = library()
     if isinstance(built, KernelError):
         return Status(False, str(built))
-    return Status(True, f"{built.vector}, built by {built.compiler}")
+    return Status(True, f"{built.vector}, {built.origin}")
 
 
 def active() -> bool:
