@@ -12,14 +12,16 @@ ABOUT = """Train recurrent networks online: unbiased gradients, memory that does
 
 Begin with `kronline demo`, two minutes. Each command has a --help of its own, with examples.
 `kronline --tyro-print-completion bash` (or zsh, or fish) prints a script that lets the shell
-complete commands and options; README says where it goes."""
+complete commands and options; docs/experiments.md says where it goes."""
 COMMANDS = {
     "demo": "Three ways to train an RHN, side by side, and a page of curves.",
+    "learn": "Learn from a stream of events, JSON lines or CSV, and predict each; survives kills.",
     "train": "Train a network on one of the tasks: copy, text, series.",
     "resume": "Go on with a run that was stopped or killed.",
     "list": "Show the runs that there are, and how they stand.",
     "sample": "Write text with a trained language model.",
-    "sweep": "Train a grid of networks over local processes, and pick the best learning rates.",
+    "export": "Write what was learnt for use elsewhere: ONNX, JAX without kronline, plain numpy.",
+    "sweep": "Train a grid of networks, on this machine or a cluster, and pick the best rates.",
     "compare": "Train several estimators on equal terms: equal data, equal compute, their noise.",
     "variance": "Measure how near gradient estimates come to the exact gradient.",
     "report": "Write one page with the paper's figures and tables and one's own runs in them.",

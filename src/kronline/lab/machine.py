@@ -29,12 +29,21 @@ def describe() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "cores": cores(),
+        "device": device(),
         "memory_gb": _memory_gb(),
         "os": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "jax": jax.__version__,
         "path": "native kernel" if native.status().active else "pure JAX",
     }
+
+
+def device() -> str:
+    """What JAX computes on: its platform, the kind, and how many of them."""
+    found = jax.devices()
+    kind = found[0].device_kind
+    name = found[0].platform + ("" if kind.lower() == found[0].platform else f", {kind}")
+    return name if len(found) == 1 else f"{name}, {len(found)} of them"
 
 
 def commit() -> str | None:

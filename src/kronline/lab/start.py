@@ -4,6 +4,7 @@ Loading JAX takes a second or two. Until then Ctrl-C ends the process with one l
 `--help` have their answer, and what is not installed is named.
 """
 
+import difflib
 import importlib.util
 import os
 import signal
@@ -36,6 +37,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif words in (["--help"], ["-h"], []):
             _say(text())
             sys.exit(0)
+        elif words[0] not in COMMANDS and not words[0].startswith("-"):
+            near = difflib.get_close_matches(words[0], COMMANDS, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            print(
+                f"kronline: there is no command {words[0]!r}; {hint}`kronline --help` lists them",
+                file=sys.stderr,
+            )
+            sys.exit(2)
         elif missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
             print(
                 f"kronline: the command needs {', '.join(missing)}: pip install 'kronline[lab]'",

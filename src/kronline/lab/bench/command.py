@@ -18,11 +18,13 @@ class Bench:
     """Time a whole training step beside the machine's own matmul rate.
 
     KF-RTRL on its fast path, in pure JAX and written the straightforward way; the methods it is
-    compared with; how the cost grows. Rows are timed in turn, the matmul rate just before each; all
-    figures are medians. Leave the machine alone meanwhile. About 8 minutes.
+    compared with; exact traces of diagonal cells, beside the copy rate; how the cost grows. Rows
+    are timed in turn, the machine's rate just before each; all figures are medians. Leave the
+    machine alone meanwhile. About 10 minutes.
 
     Try:
         kronline bench --quick
+        kronline bench --diagonal
         kronline bench --estimators "kf_tbptt(25, pairs=8)" "ok(4)" --hidden 64
         kronline bench --json > before.json
         kronline bench --compare before.json
@@ -30,6 +32,7 @@ class Bench:
 
     quick: bool = False  # two sizes, under 40 seconds
     full: bool = False  # all sizes: n 32 to 512, 1 to 256 lanes; an hour or more
+    diagonal: bool = False  # exact traces of LRU, RTU and ELSTM beside TBPTT-25; two minutes
     estimators: tuple[str, ...] = ()  # time just these, beside KF-RTRL
     cell: Literal["RHN", "LSTM"] = "RHN"  # for --estimators
     hidden: int = 128  # for --estimators
@@ -42,9 +45,11 @@ class Bench:
 
     def __post_init__(self) -> None:
         chosen = bool(self.estimators)
-        if self.quick + self.full + self.check + self.show_baseline + chosen > 1:
+        modes = (self.quick, self.full, self.diagonal, self.check, self.show_baseline, chosen)
+        if sum(modes) > 1:
             raise UsageError(
-                "choose one of --quick, --full, --estimators, --check and --show-baseline"
+                "choose one of --quick, --full, --diagonal, --estimators, --check and "
+                "--show-baseline"
             )
         if min(self.hidden, self.lanes) < 1:
             raise UsageError(f"needed hidden and lanes >= 1, got {self.hidden} and {self.lanes}")
@@ -62,7 +67,7 @@ def main(args: Bench) -> int:
     if args.check:
         return equal.main(args.json)
     old = result.load(args.compare) if args.compare else None
-    todo = run.planned(args.quick, args.full)
+    todo = run.planned(args.quick, args.full, args.diagonal)
     if args.estimators:
         todo = [plan.beside(args.estimators, args.cell, args.hidden, args.lanes, 9)]
     with Tracker({"bench": run.units(todo)}) as tracker:

@@ -1,8 +1,9 @@
 """Which rows are timed, and which of them in turn, so many rounds."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from kronline.lab.bench.work import Row
+from kronline.lab.bench.work import DIAGONAL, Row
 
 GRID = tuple((n, lanes) for n in (32, 64, 128, 256, 512) for lanes in (1, 16, 32, 64, 256))
 SIZES = (32, 64, 128, 256)  # for the growth in n
@@ -12,13 +13,14 @@ OTHERS = ("UORO", "UORO-AVG", "RTRL", "TBPTT-25", "forward")
 
 @dataclass(frozen=True)
 class Turns:
-    """Rows that are timed in turn, a matrix product of the machine before each."""
+    """Rows that are timed in turn, what the machine can do just before each."""
 
     title: str
     rows: tuple[Row, ...]
     rounds: int
     seconds: float = 0.15  # of one timing
     show: bool = True  # in the table; the others only serve a figure below it
+    limit: Literal["matmul", "copy_by_all"] = "matmul"  # what the machine can do
 
 
 def kf(cell: str, n: int, lanes: int, rounds: int) -> Turns:
@@ -56,6 +58,26 @@ def beside(methods: tuple[str, ...], cell: str, n: int, lanes: int, rounds: int)
     return Turns(f"beside KF-RTRL {cell} {n}x{lanes}", tuple(rows), rounds, seconds=0.2)
 
 
+WIDTHS = (64, 128, 256, 512, 1024)  # of diagonal cells
+
+
+def exact(cell: str, n: int = 256, lanes: int = 32, rounds: int = 7) -> Turns:
+    """Exact RTRL on a diagonal cell beside TBPTT: its limit is one pass over the traces."""
+    rows = tuple(Row(method, "fast", cell, n, lanes) for method in ("RTRL", "TBPTT-25"))
+    return Turns(f"exact traces, {cell} {n}x{lanes}", rows, rounds, 0.2, limit="copy_by_all")
+
+
+def exact_growth(cell: str, widths: tuple[int, ...] = WIDTHS, lanes: int = 32) -> Turns:
+    """The same in n."""
+    rows = tuple(Row("RTRL", "fast", cell, n, lanes) for n in widths)
+    return Turns(f"exact traces, {cell}, growth", rows, 5, show=False, limit="copy_by_all")
+
+
+def diagonal() -> list[Turns]:
+    """The section of diagonal cells."""
+    return [turns for cell in DIAGONAL for turns in (exact_growth(cell), exact(cell))]
+
+
 ONE_LANE = (Row("KF-RTRL", "fast", "RHN", 64, 1), Row("KF-RTRL", "step", "RHN", 64, 1))
 
 
@@ -79,4 +101,5 @@ def whole(quick: bool, full: bool) -> list[Turns]:
             beside(BEYOND, "LSTM", 128, 32, 7),
             beside(("ok(1)", "ok(4)"), "RHN", 64, 64, 7),
         ]
-    return [*grid, one_lane, growth("KF-RTRL", 5), growth("UORO", 5), in_time(15)]
+    grown = [growth("KF-RTRL", 5), growth("UORO", 5), in_time(15)]
+    return [*grid, *diagonal(), one_lane, *grown]

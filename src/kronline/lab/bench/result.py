@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kronline.errors import UsageError
+from kronline.lab.bench import exact
 
 KEY = ("method", "path", "cell", "hidden", "lanes")
 
@@ -46,7 +47,8 @@ def compared(new: dict[str, Any], old: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         line = {name: row[name] for name in KEY}
         line["speedup"] = round(was["us_per_step"] / row["us_per_step"], 3)
-        both = was.get("fraction_of_matmul"), row["fraction_of_matmul"]
+        limit = "fraction_of_copy" if row.get("fraction_of_copy") else "fraction_of_matmul"
+        both = was.get(limit), row[limit]
         # the machine may have been slower: fractions tell it apart
         line["speedup_of_fraction"] = round(both[1] / both[0], 3) if all(both) else None
         out.append(line)
@@ -73,7 +75,7 @@ def _rows(result: dict[str, Any]) -> Table:
     table = Table(title=title, box=box.SIMPLE)
     for name in ("method", "path", "cell", "n", "lanes"):
         table.add_column(name, justify="left" if name in KEY[:3] else "right", no_wrap=True)
-    for name in ("µs/step", "GFLOP/s", "of matmul", "× plain", "kB/lane"):
+    for name in ("µs/step", "GFLOP/s", "of matmul", "of copy", "× plain", "kB/lane"):
         table.add_column(name, justify="right", no_wrap=True)
     plain = {
         (r["method"], r["cell"], r["hidden"], r["lanes"]): r["us_per_step"]
@@ -92,6 +94,7 @@ def _rows(result: dict[str, Any]) -> Table:
             f"{row['us_per_step']:.1f}",
             _number(row["gflops"], ".0f"),
             _number(row["fraction_of_matmul"], ".2f"),
+            _number(row.get("fraction_of_copy"), ".2f"),
             _number(gain, ".2f"),
             _number(row["bytes_per_lane"] and row["bytes_per_lane"] / 1e3, ".0f"),
         )
@@ -108,6 +111,7 @@ def _findings(result: dict[str, Any]) -> list[str]:
         f"{b['over_kf_rtrl']:.2f} of the time of KF-RTRL."
         for b in result.get("beside", ())
     ]
+    out += exact.lines(result)
     for name, g in result["growth"].items():
         if name == "in_time":
             early, late = g["steps"]
@@ -125,7 +129,7 @@ def _findings(result: dict[str, Any]) -> list[str]:
     path = result["machine"]
     out.append(
         f"fast: {'native kernel' if path['native'] else 'pure JAX'}"
-        f" ({path['native_reason']}); jax: pure JAX, lanes over CPU devices; "
+        f" ({path['native_reason']}); jax: pure JAX, lanes over CPU devices, if there are several; "
         "plain: batched einsum (--show-baseline)."
     )
     for row in result["skipped"]:
@@ -135,7 +139,7 @@ def _findings(result: dict[str, Any]) -> list[str]:
 
 def _compared(lines: list[dict[str, Any]]) -> Table:
     table = Table(title="Beside the older result (above 1: faster now)", box=box.SIMPLE)
-    for name in (*KEY, "time", "of matmul"):
+    for name in (*KEY, "time", "of the limit"):
         table.add_column(name)
     for line in lines:
         table.add_row(

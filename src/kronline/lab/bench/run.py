@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
@@ -17,9 +18,11 @@ import numpy as np
 from kronline import native
 from kronline._version import __version__
 from kronline.errors import UsageError
-from kronline.lab.bench.machine import REST
-from kronline.lab.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Turns, whole
+from kronline.lab.bench import exact
+from kronline.lab.bench.machine import REST, Machine
+from kronline.lab.bench.plan import EARLY, LATE, ONE_LANE, SIZES, Turns, diagonal, whole
 from kronline.lab.bench.work import Row
+from kronline.lab.bench.worker import Acts, message
 from kronline.lab.machine import commit, describe
 
 LONGEST = 20.0  # seconds per step beyond which a row is skipped
@@ -76,22 +79,56 @@ class Worker:
         self._process.communicate()
 
 
+class Here(Worker):
+    """The same in this process: a TPU belongs to one process, and a GPU's memory does."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._act = Acts(machine or Machine())
+        self._answers: deque[Any] = deque()
+
+    def send(self, do: str, row: Row | None = None, value: Any = None) -> None:
+        """Carried out at once; its answer is kept."""
+        try:
+            self._answers.append(self._act(do, row, value))
+        except Exception as e:
+            self._answers.append(RuntimeError(message(e)))
+
+    def receive(self) -> Any:
+        """The answer to the oldest command."""
+        answer = self._answers.popleft()
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        """For as long as we are."""
+        return True
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+
 class Bench:
     """One run: workers, and what they measured."""
 
     def __init__(self, machine: Worker, note: Note):
         self._machine, self._note = machine, note
         self._workers: dict[str, Worker] = {}
-        self.rates: dict[str, list[float]] = {"numpy": [], "jax": []}
+        self.rates: dict[str, list[float]] = {}
         self.copies: list[float] = []
         self.times: dict[Row, list[float]] = {}
         self.rates_at: dict[Row, list[dict[str, float]]] = {}
+        self.copies_by_all: list[float] = []
         self.bytes: dict[Row, float | None] = {}
+        self.trace_bytes: dict[Row, int] = {}
         self.bare: list[float] = []
         self.skipped: list[dict[str, Any]] = []
 
     def worker(self, row: Row) -> Worker:
         """The process that the row belongs to; a new one if the last one died."""
+        if isinstance(self._machine, Here):
+            return self._machine
         kind = "jax" if row.path == "jax" else "default"
         if kind not in self._workers or not self._workers[kind].alive:
             self._workers[kind] = Worker(kind)
@@ -111,9 +148,7 @@ class Bench:
         rows = self._built(turns)
         for _ in range(turns.rounds):
             for row in (row for row in rows if not self.lost(row)):
-                rate = self._machine.ask("matmul")
-                for name, value in rate.items():
-                    self.rates[name].append(value)
+                rate = self._rate(turns)
                 time.sleep(REST)
                 try:
                     self.times.setdefault(row, []).append(self.worker(row).ask("time", row))
@@ -129,6 +164,18 @@ class Bench:
         for row in (row for row in rows if not self.lost(row)):
             with suppress(RuntimeError):
                 self.worker(row).ask("drop", row)
+
+    def _rate(self, turns: Turns) -> dict[str, float]:
+        """What the machine can do now, of that which limits these rows."""
+        if turns.limit == "copy_by_all":
+            rate = {"copy_by_all": self._machine.ask("copy_by_all")}
+            self.copies_by_all += rate.values()
+            if any(self.rates.values()):
+                return rate
+        products = self._machine.ask("matmul")
+        for name, value in products.items():
+            self.rates.setdefault(name, []).append(value)
+        return rate if turns.limit == "copy_by_all" else products
 
     def lost(self, row: Row) -> bool:
         """Whether it was skipped, be it in the middle."""
@@ -153,7 +200,9 @@ class Bench:
         self._note(len(self.skipped) - skipped, turns.title)
         for row, worker in waiting:
             try:
-                self.bytes[row] = worker.receive()["bytes_per_lane"]
+                answer = worker.receive()
+                self.bytes[row] = answer["bytes_per_lane"]
+                self.trace_bytes[row] = answer["trace_bytes"]
                 rows.append(row)
             except RuntimeError as e:
                 self.skip(row, str(e))
@@ -162,7 +211,9 @@ class Bench:
 
 
 def free_bytes() -> float:
-    """Memory that is free, as far as the system tells."""
+    """Memory that is free, as far as the system or the device tells."""
+    if jax.default_backend() != "cpu" and (stats := jax.devices()[0].memory_stats()):
+        return float(stats["bytes_limit"] - stats["bytes_in_use"])
     try:
         with open("/proc/meminfo") as f:
             for line in f:
@@ -179,29 +230,25 @@ def units(plan: list[Turns]) -> int:
 
 
 @contextmanager
-def running(note: Note) -> Iterator[Bench]:
-    """A bench whose processes end with it."""
+def running(note: Note, machine: Worker | None = None) -> Iterator[Bench]:
+    """A bench whose processes end with it; `machine`: what measures it, by default as it needs."""
     with ExitStack() as stack:
-        machine = Worker("machine")
+        if machine is None:
+            machine = Worker("machine") if jax.default_backend() == "cpu" else Here()
         stack.callback(machine.stop)
         bench = Bench(machine, note)
         stack.callback(bench.stop)
         yield bench
 
 
-def planned(quick: bool, full: bool) -> list[Turns]:
+def planned(quick: bool, full: bool, only_diagonal: bool = False) -> list[Turns]:
     """What there is to do here."""
-    if jax.default_backend() != "cpu":
-        raise UsageError(
-            f"bench measures CPUs, the default device is a {jax.default_backend()}; "
-            "set JAX_PLATFORMS=cpu"
-        )
-    return whole(quick, full)
+    return diagonal() if only_diagonal else whole(quick, full)
 
 
-def measure(plan: list[Turns], note: Note) -> dict[str, Any]:
+def measure(plan: list[Turns], note: Note, machine_by: Worker | None = None) -> dict[str, Any]:
     """The whole result, as it is printed by --json."""
-    with running(note) as bench:
+    with running(note, machine_by) as bench:
         for turns in plan:
             bench.time(turns)
     if not bench.times:
@@ -216,6 +263,7 @@ def measure(plan: list[Turns], note: Note) -> dict[str, Any]:
         "copy_gbytes_per_s": round(median(bench.copies), 2),
         "rows": [_line(bench, row, best) for row in shown],
         "beside": _beside(bench, plan),
+        "exact": exact.found(bench, plan),
         "growth": _growth(bench),
         "skipped": bench.skipped,
         "one_lane": _one_lane(bench),
@@ -242,6 +290,7 @@ def _line(bench: Bench, row: Row, best: str) -> dict[str, Any]:
         "us_per_step": round(_us(bench, row), 2),
         "gflops": gflops,
         "fraction_of_matmul": fraction,
+        "fraction_of_copy": exact.share(bench, row),
         "bytes_per_lane": None if memory is None else round(memory),
     }
 

@@ -19,8 +19,16 @@ from kronline.learner import Learner
 from kronline.readout import softmax
 
 SYMBOLS = 32
+TEXT = 50  # symbols of the Penn Treebank, which diagonal cells are timed with
 WINDOW = 25
-GATES, SLOTS = baseline.GATES, baseline.SLOTS
+DIAGONAL: dict[str, type[cells.UnitCell]] = {
+    "LRU": cells.LRU,
+    "RTU": cells.RTU,
+    "ELSTM": cells.ELSTM,
+}
+CELLS: dict[str, type[cells.UnitCell]] = {"RHN": cells.RHN, "LSTM": cells.LSTM, **DIAGONAL}
+GATES = baseline.GATES | {name: len(cell.gates) for name, cell in DIAGONAL.items()}
+SLOTS = baseline.SLOTS | {name: len(cell.slots) for name, cell in DIAGONAL.items()}
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Row:
             in "kf_tbptt(25, pairs=8)".
         path: "fast": kronline as it comes; "jax": kronline without the native kernel, lanes over
             CPU devices; "step": `Learner.step`, called for every step; "plain": `baseline.py`.
-        cell: RHN or LSTM.
+        cell: RHN, LSTM, LRU, RTU or ELSTM.
         hidden, lanes: sizes.
         start: steps that are run before any is timed; every timing then begins there.
     """
@@ -52,9 +60,20 @@ class Row:
         return 2.0 * SLOTS[self.cell] * GATES[self.cell] * self.hidden**3 * self.lanes
 
     @property
+    def diagonal(self) -> bool:
+        """Whether no unit reads another unit's state."""
+        return self.cell in DIAGONAL
+
+    @property
+    def symbols(self) -> int:
+        """How many there are, in and out."""
+        return TEXT if self.diagonal else SYMBOLS
+
+    @property
     def weights(self) -> int:
         """How many there are in the cell."""
-        return (self.hidden + SYMBOLS + 1) * GATES[self.cell] * self.hidden
+        read = 0 if self.diagonal else self.hidden
+        return (read + self.symbols + 1) * GATES[self.cell] * self.hidden
 
     @property
     def bytes(self) -> float:
@@ -65,7 +84,7 @@ class Row:
             "KF-RTRL": copies * q * n * r * n,
             "UORO": 3 * self.weights,
             "UORO-AVG": 3 * n * self.weights,
-            "RTRL": 4 * q * n * self.weights,
+            "RTRL": 4 * q * (1 if self.diagonal else n) * self.weights,
             "TBPTT-25": 50 * WINDOW * r * n,
             "forward": 50 * WINDOW * r * n,
         }.get(self.method, 20 * q * n * r * n)
@@ -81,7 +100,7 @@ class Row:
             "KF-RTRL": pair,
             "UORO": 20.0 * self.weights,
             "UORO-AVG": 20.0 * n * self.weights,
-            "RTRL": 2.0 * (q * n) ** 2 * self.weights,
+            "RTRL": 50.0 * q * self.weights if self.diagonal else 2.0 * (q * n) ** 2 * self.weights,
             "TBPTT-25": 8.0 * self.weights,
             "forward": 8.0 * self.weights,
         }.get(self.method, 2 * pair)
@@ -96,6 +115,7 @@ class Timed:
     steps: int
     bytes_per_lane: float | None  # at rest, and what is made meanwhile, divided by lanes
     rewind: Callable[[], None] = lambda: None  # before each timing
+    trace_bytes: int = 0  # what is remembered of the past, all lanes
 
 
 def build(row: Row, seconds: float = 0.15) -> Timed:
@@ -107,7 +127,7 @@ def build(row: Row, seconds: float = 0.15) -> Timed:
     if row.start:
         steps = min(steps, row.start)
     rng = np.random.default_rng(0)
-    x, y = (rng.integers(0, SYMBOLS, (steps, row.lanes), np.int32) for _ in range(2))
+    x, y = (rng.integers(0, row.symbols, (steps, row.lanes), np.int32) for _ in range(2))
     make = {"plain": _plain, "step": _step}.get(row.path, _kronline)
     return make(row, x, y)
 
@@ -135,10 +155,10 @@ def estimator(row: Row) -> Estimator:
 
 def learner(row: Row) -> Learner:
     """The learner that is timed."""
-    cell = {"RHN": cells.RHN, "LSTM": cells.LSTM}[row.cell](row.hidden, SYMBOLS)
+    cell = CELLS[row.cell](row.hidden, row.symbols)
     layout = best(row.lanes) if row.path == "jax" else Vmap()
     return Learner(
-        cell, softmax(SYMBOLS), estimator(row), baseline.OPTIMISER, layout=layout, donate=True
+        cell, softmax(row.symbols), estimator(row), baseline.OPTIMISER, layout=layout, donate=True
     )
 
 
@@ -149,7 +169,9 @@ def _kronline(row: Row, x: np.ndarray, y: np.ndarray) -> Timed:
         return _compiled(
             lambda params, x, y: (params, learn.evaluate(params, x, y).loss), state.params, x, y
         )
+    held = _nbytes(state.memory)
     timed = _compiled(learn.run, state, x, y, lambda s: (s.s, s.memory), row.start)
+    timed = replace(timed, trace_bytes=held)
     if row.path != "fast" or row.method != "KF-RTRL" or timed.bytes_per_lane is None:
         return timed
     # the kernel's own: H and a panel of A for each thread

@@ -17,34 +17,48 @@ from kronline.lab.bench.work import Row, Timed, build
 from kronline.lab.machine import cores
 
 
-def serve(kind: str, commands: TextIO, answers: TextIO) -> None:
-    """Until the commands end."""
-    machine = Machine() if kind == "machine" else None
-    ready: dict[Row, Timed] = {}
+class Acts:
+    """What a process does when it is told to."""
 
-    def act(what: str, row: Row | None, value: Any) -> Any:
+    def __init__(self, machine: Machine | None = None):
+        self._machine = machine
+        self._ready: dict[Row, Timed] = {}
+
+    def __call__(self, what: str, row: Row | None, value: Any) -> Any:
+        """Carry it out; the answer."""
+        ready = self._ready
         if what == "build" and row is not None:
             ready[row] = build(row, value)
-            return {"bytes_per_lane": ready[row].bytes_per_lane}
+            timed = ready[row]
+            return {"bytes_per_lane": timed.bytes_per_lane, "trace_bytes": timed.trace_bytes}
         if what == "time" and row is not None:
             ready[row].rewind()
             return seconds(ready[row].run) / ready[row].steps
         if what == "drop" and row is not None:
             return ready.pop(row, None) is not None
+        machine = self._machine
         assert machine is not None
-        return (
-            {"matmul": machine.matmul, "copy": machine.copy}[what]()
-            if what != "bare"
-            else (machine.bare(value))
-        )
+        if what == "bare":
+            return machine.bare(value)
+        known = {"matmul": machine.matmul, "copy": machine.copy, "copy_by_all": machine.copy_by_all}
+        return known[what]()
 
+
+def message(error: Exception) -> str:
+    """One line of an error, for the list of rows that were skipped."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def serve(kind: str, commands: TextIO, answers: TextIO) -> None:
+    """Until the commands end."""
+    act = Acts(Machine() if kind == "machine" else None)
     for line in commands:
         command = json.loads(line)
         row = Row(**command["row"]) if command.get("row") else None
         try:
             answer = {"ok": act(command["do"], row, command.get("value"))}
         except Exception as e:  # told to the parent, which lists the row as skipped
-            answer = {"error": f"{type(e).__name__}: {e}".splitlines()[0][:300]}
+            answer = {"error": message(e)}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -1,12 +1,13 @@
 """The command `kronline`: parses, calls, prints."""
 
 import functools
+import inspect
 import operator
 import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import make_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass
 from typing import Annotated, Any
 
 import jax
@@ -15,30 +16,33 @@ import tyro
 from kronline import cache
 from kronline.errors import UsageError
 from kronline.lab import about, bench, variance
-from kronline.lab.cli import compare, demo, info, listing, sweep, train, verify
+from kronline.lab.cli import compare, demo, export, info, learn, listing, sweep, train, verify
 from kronline.lab.compare import compare_of
+from kronline.lab.learn import Learn
 from kronline.lab.machine import cores
 from kronline.lab.report import command as report
-from kronline.lab.runs import config, memory, publish, sample
+from kronline.lab.runs import config, memory, publish, sample, split
 from kronline.lab.runs.grid import sweep_of
 from kronline.lab.tasks import TASKS
 
 TRAIN = f"Train a network on one of the tasks: {', '.join(TASKS)}."
 COMPARE = "Train several estimators on equal terms: equal data, equal compute, and their noise."
-SWEEP = "Train a grid of networks over local processes, and pick the best learning rates."
+SWEEP = "Train a grid of networks, on this machine or a cluster, and pick the best rates."
 
 # what is parsed, and what is done with it: verbs that have a task, by its name,
 VERBS: dict[str, tuple[str, dict[str, type], Callable[[Any], int]]] = {
-    "train": (TRAIN, dict(TASKS), train.train),
+    "train": (TRAIN, {kind: split.train_of(task) for kind, task in TASKS.items()}, train.train),
     "sweep": (SWEEP, {kind: sweep_of(task) for kind, task in TASKS.items()}, sweep.main),
     "compare": (COMPARE, {kind: compare_of(task) for kind, task in TASKS.items()}, compare.main),
 }
 # and those that have none
 PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "learn": (Learn, learn.main),
     "variance": (variance.Variance, variance.main),
     "resume": (train.Resume, train.resume),
     "list": (listing.List, listing.main),
     "sample": (sample.Sample, sample.main),
+    "export": (export.Export, export.main),
     "report": (report.Report, report.main),
     "plot": (report.Plot, report.main),
     "publish": (publish.Publish, publish.main),
@@ -50,6 +54,25 @@ PLAIN: dict[str, tuple[type, Callable[[Any], int]]] = {
 
 
 OPTIONS = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+
+
+def _without_none(cls: Any) -> None:
+    """Help does not call None a default: an option's own text says what happens without it."""
+    silent = tyro.conf.arg(help_behavior_hint="")
+    empty = {field.name for field in fields(cls) if field.default is None}
+    base: Any
+    for base in cls.__mro__:
+        if is_dataclass(base):
+            own = inspect.get_annotations(base)  # type: ignore[arg-type]
+            more = {name: Annotated[own[name], silent] for name in empty & set(own)}
+            base.__annotations__ = own | more
+
+
+for _command, _ in PLAIN.values():
+    _without_none(_command)
+for _several in VERBS.values():
+    for _command in _several[1].values():
+        _without_none(_command)
 
 
 def command_of(words: Sequence[str]) -> type | None:
@@ -106,7 +129,9 @@ def _commands() -> Any:
     return functools.reduce(operator.or_, found)
 
 
-def _run(args: Any) -> int:
+def _run(args: Any, argv: Sequence[str]) -> int:
+    if places := split.places(args):
+        return train.in_processes(args, argv, places)
     actions = {cls: act for cls, act in PLAIN.values()}
     actions |= {cls: act for _, kinds, act in VERBS.values() for cls in kinds.values()}
     return actions[type(args)](args)
@@ -118,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.showwarning = _warn
     try:
         cache.keep_programs(cores())
-        code = _run(parse(argv))
+        code = _run(parse(argv), argv)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141

@@ -9,7 +9,7 @@ import jax
 
 from kronline import native
 from kronline._version import __version__
-from kronline.lab.machine import cores
+from kronline.lab.machine import cores, device
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ def info(args: Info) -> int:
         "python": platform.python_version(),
         "jax": jax.__version__,
         "devices": [str(d) for d in jax.devices()],
+        "device": device(),
+        "backend": jax.devices()[0].client.platform_version.splitlines()[0],
         "cores": cores(),
         "path": "native kernel" if path.active else "pure JAX",
         "reason": path.reason,

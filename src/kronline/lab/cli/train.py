@@ -2,32 +2,58 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
+from kronline import processes
 from kronline.errors import UsageError
 from kronline.lab import compare as comparisons
 from kronline.lab import variance
 from kronline.lab.analysis.numbers import summary
 from kronline.lab.cli import compare, sweep
-from kronline.lab.runs import config, folder, grid, longer, loop, packed
+from kronline.lab.runs import config, folder, grid, longer, loop, packed, split, supervise
 from kronline.lab.runs import train as runs
 from kronline.lab.tasks import TASKS, Task
 
 
-def train(args: Task) -> int:
+def train(args: Any) -> int:
     """A new run."""
     if args.print_config:
         print(config.toml(args, args.kind), end="")
         return 0
-    path, end = runs.new(args)
-    return _ended(path, end, args.json)
+    with split.joined(args):
+        path, end = runs.new(args)
+        return _ended(path, end, args.json)
+
+
+def in_processes(args: Any, argv: Sequence[str], places: Sequence[split.Place]) -> int:
+    """The same command in processes of their own."""
+    if isinstance(args, Resume):
+        return supervise.run(argv, places, str(args.run))
+    if not isinstance(args, Task):
+        return supervise.run(argv, places)
+    if args.out is None and len(places) == places[0].of:  # of this machine: where is known
+        path = folder.free(runs.RUNS, runs.named(args))
+        return supervise.run([*argv, "--out", str(path)], places, str(path))
+    return supervise.run(argv, places, str(args.out or "RUN"))
 
 
 @dataclass(frozen=True)
-class Resume:
+class _Resume:
+    """What is resumed."""
+
+    run: tyro.conf.Positional[Path]  # its folder, as `kronline list` shows it
+    steps: int | None = None  # in all, from now on: more than it had
+    data: str | None = None  # where its text lies now, if it was moved
+    json: bool = False  # print one JSON object at the end
+
+
+@dataclass(frozen=True)
+class Resume(split.Split, _Resume):
     """Go on with a run that was stopped or killed; it ends as if it had never been interrupted.
 
     With more steps a run goes on beyond its end, too, if it has --schedule constant: it becomes the
@@ -37,11 +63,6 @@ class Resume:
         kronline resume runs/copy-kf-rtrl-n64-seed0
         kronline resume runs/copy-kf-rtrl-n64-seed0 --steps 1000000
     """
-
-    run: tyro.conf.Positional[Path]  # its folder, as `kronline list` shows it
-    steps: int | None = None  # in all, from now on: more than it had
-    data: str | None = None  # where its text lies now, if it was moved
-    json: bool = False  # print one JSON object at the end
 
 
 def resume(args: Resume) -> int:
@@ -59,11 +80,14 @@ def resume(args: Resume) -> int:
         raise UsageError(f"--steps is for a training; {args.run} is a run of {kind!r}")
     if kind == variance.Variance.kind:
         return variance.continue_(args.run, args.data, as_json=args.json)
-    return _ended(args.run, runs.go_on(args.run, args.data, args.steps), args.json)
+    with split.joined(args):
+        return _ended(args.run, runs.go_on(args.run, args.data, args.steps), args.json)
 
 
 def _ended(path: Path, end: loop.End, as_json: bool) -> int:
-    """Draw and say how it ended; the exit code."""
+    """Draw and say how it ended, in process 0; the exit code."""
+    if not processes.first():
+        return end.code
     run = folder.read(path)
     result = {"run": str(path), "state": end.state, "step": end.step, "message": end.message}
     result |= summary(run)

@@ -13,9 +13,10 @@ from kronline.errors import UsageError
 from kronline.lab.compare import noise
 from kronline.lab.compare.result import Result
 from kronline.lab.compare.terms import Terms, agreed
-from kronline.lab.runs import folder, grid, loop, train, workers
+from kronline.lab.runs import folder, grid, loop, train
+from kronline.lab.runs import members as several
+from kronline.lab.runs.members import Member, Place
 from kronline.lab.runs.train import RUNS
-from kronline.lab.runs.workers import Member
 
 FILE = "compare.toml"
 
@@ -36,12 +37,12 @@ def carry_out(args: Any) -> Ended:
     built = {m.settings.estimator: m.settings.build() for m in _first_of_each(members)}
     for m in _first_of_each(members):
         train.fits(m.settings, built[m.settings.estimator])
-    with grid.at_work(out, "compare", FILE, args, len(members)) as stop:
+    with grid.at_work(out, "compare", FILE, args, len(members)) as (stop, held):
         steps = min(exp.steps for exp in built.values())
         learners = {e: exp.learner for e, exp in built.items()}
         terms = agreed(out, steps, learners, args.lanes)
         todo = [_long_enough(m, terms, args.most) for m in members]
-        failed = workers.run(todo, args.workers, stop)
+        failed = several.run(todo, Place(args.cluster, args.workers), held, stop)
         result = None if stop.signal else _result(args, out, todo, terms, stop)
     if result is None:
         print(f"kronline: stopped; the same command goes on with {out}", file=sys.stderr)

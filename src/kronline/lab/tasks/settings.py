@@ -74,12 +74,15 @@ class Settings:
         if self.clip is not None:
             optimiser = optax.chain(optax.clip_by_global_norm(self.clip), optimiser)
         try:
+            layout = layouts.best(self.lanes)
+            if isinstance(layout, layouts.Shard):
+                layout.share(self.lanes)  # an error, if that cannot be
             return Learner(
                 cell,
                 readout,
                 estimator,
                 optimiser,
-                layout=layouts.best(self.lanes),
+                layout=layout,
                 update_every=self.update_every,
                 regularisers=regularisers,
             )
