@@ -70,7 +70,7 @@ class Cell(NamedTuple):
     q: int = 1
     r: int = 1
     bias: bool = True
-    split: bool = False  # of the last two maps one sees only [x, 1], the other only h
+    split: bool = False  # of the last two maps one sees only [x, 1], the other only [h, 1]
 
     @property
     def m(self) -> int:
@@ -81,7 +81,7 @@ class Cell(NamedTuple):
         mask = np.ones((self.m, self.r, 1))
         if self.split:
             mask[: self.n, -2] = 0
-            mask[self.n :, -1] = 0
+            mask[self.n : self.n + self.inputs, -1] = 0
         return mask
 
 

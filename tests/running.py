@@ -4,9 +4,12 @@ Both compile in the same way, so that their runs can be compared byte by byte.
 """
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +61,12 @@ def step_of(name):
 def status(run):
     """Where a run says that it stands."""
     return json.loads((run / "status.json").read_text())
+
+
+def kill_worker(pid):
+    """End the Dask worker that has started the process of a member, by SIGKILL; its pid."""
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    command = Path(f"/proc/{parent}/cmdline").read_bytes()
+    assert b"spawn_main" in command, command  # a process that a nanny has started
+    os.kill(parent, signal.SIGKILL)
+    return parent

@@ -174,7 +174,8 @@ def test_initialisations():
     assert stack["layer1.W"].std() > 100 * stack["layer0.W"].std()
     masked = kl.GRU(4, 3).init(key)["W"]
     assert not masked[:4, 2].any()
-    assert not masked[4:, 3].any()
+    assert not masked[4:7, 3].any()
+    assert masked[7].all()  # both maps of the candidate have a bias
 
 
 @pytest.mark.parametrize(

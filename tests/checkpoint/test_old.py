@@ -93,3 +93,15 @@ def test_a_runs_checkpoint_of_then_says_nothing_of_its_learner():
     assert int(state.opt[0].count) == 4  # updates in 20 steps
     (file,) = (run / "checkpoints").iterdir()
     assert read(file)[0].items() >= old.FORMATS["kronline-run-1"].items()
+
+
+def test_a_gru_of_before_its_hidden_map_had_a_bias():
+    """Made by commit f281152 in the same way, with KF-RTRL; so are the losses without learning."""
+    learner, state = kl.load(DATA / "old-gru.safetensors", optimiser=ADAM)
+    assert learner == kl.Learner(kl.GRU(3, 3), kl.softmax(3), kl.kf_rtrl(), ADAM)
+    assert not state.params.cell["W"][-1, 3].any()
+    losses = learner.evaluate(state.params, X[6:], Y[6:]).loss.sum(1)
+    were = [2.2265165, 2.2101467, 2.2195594, 2.2290378, 2.1894040, 2.2125347]
+    assert np.allclose(losses, were, rtol=1e-6, atol=0)
+    state, _ = learner.run(state, X[6:], Y[6:])
+    assert state.params.cell["W"][-1, 3].all()  # now it is learnt

@@ -29,7 +29,7 @@ def make(cell=None, estimator=None, **kwargs):
 
 
 def leaves(state):
-    plain = state._replace(key=jax.random.key_data(state.key))
+    plain = state
     return [np.asarray(a) for a in jax.tree.leaves(plain)]
 
 
@@ -252,6 +252,7 @@ def test_the_header_is_made_of_specs(saved):
         "dtype": "float32",
         "donate": False,
         "regularisers": [],
+        "delay": 0,
     }
 
 

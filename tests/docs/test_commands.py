@@ -12,6 +12,7 @@ import dataclasses
 import importlib.util
 import inspect
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -20,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from kronline.errors import UsageError
-from kronline.lab import about, bench, cli, variance
+from kronline.lab import about, bench, cli, learn, variance
 from kronline.lab.bench.run import planned
-from kronline.lab.cli import demo, info, listing, train, verify
+from kronline.lab.cli import demo, export, info, listing, train, verify
 from kronline.lab.report import command as report
 from kronline.lab.runs import folder, grid, publish, sample
 from kronline.lab.runs.train import RUNS, named
@@ -32,7 +33,7 @@ from kronline.verifier.suite import library
 from running import command as run_in_process
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # -- what is shown ---------------------------------------------------------------------------------
 
@@ -43,6 +44,8 @@ write() { { printf '%s\\x1f' "$@"; printf '\\x1e'; } >> recorded; }
 kronline() { write kronline "$@"; }
 python() { write python "$@"; }
 make() { write make "$@"; }
+pip() { :; }
+dask() { write dask "$@"; }
 """
 
 
@@ -89,7 +92,8 @@ def examples():
     return "\n".join(re.findall(r"^kronline .*", "\n".join(found), re.MULTILINE))
 
 
-SHOWN = {p.name: (lambda p=p: page(p.read_text())) for p in PAGES}
+SHOWN = {str(p.relative_to(ROOT)): (lambda p=p: page(p.read_text())) for p in PAGES}
+SHOWN = {name: text for name, text in SHOWN.items() if text().strip()}
 SHOWN |= {"--help": helps, "examples": examples}
 
 # -- what is done with it --------------------------------------------------------------------------
@@ -117,6 +121,18 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "my.toml").write_text("hidden = 8\n")
     (tmp_path / "theirs.csv").write_text("label,run,step,T\ntheirs,0,20,3\ntheirs,0,40,4\n")
     (tmp_path / "my_cell.py").write_text(CELL)
+    events = [
+        {
+            "pump": f"p{t % 3}",
+            "pressure": t % 7 + 0.5,
+            "load": t % 5,
+            "state": "on" if t % 4 else "off",
+        }
+        for t in range(60)
+    ]
+    (tmp_path / "pumps.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    rows = [",".join(events[0]), *(",".join(map(str, e.values())) for e in events)]
+    (tmp_path / "pumps.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "my_trace.py").write_text("import kronline as kl\nestimator = kl.uoro\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -183,9 +199,9 @@ class Reader:
             self.made.add(str(args.out))
 
     def resumes(self, args, words):
-        longer = ["--steps", "80"] if args.steps else []
-        assert _code(*words, *longer) == 0
-        assert not longer or folder.read(args.run).status["step"] == 80
+        steps = folder.read(args.run).status["step"] + 40
+        assert _code(*words, *(["--steps", str(steps)] if args.steps else [])) == 0
+        assert not args.steps or folder.read(args.run).status["step"] == steps
 
     def proves(self, args, words):
         if args.cell or args.estimator:
@@ -194,8 +210,19 @@ class Reader:
             assert library(args.all)
 
     def times(self, args, words):
-        assert planned(args.quick, args.full)  # the estimators' names have been read
+        assert planned(args.quick, args.full, args.diagonal)  # the estimators' names have been read
         assert args.compare is None or args.compare.is_file()
+
+    def learns(self, args, words):
+        words = ["pumps.jsonl" if w == "-" else w for w in words if w != "--follow"]
+        assert _code(*words, "--set", "hidden=4") == 0
+        self.made.add(str(args.folder))
+
+    def exports(self, args, words):
+        package = {"onnx": "onnx", "jax": "flatbuffers"}.get(args.to, "numpy")
+        there = importlib.util.find_spec(package) is not None
+        assert _code(*words) == (0 if there else 2)
+        assert args.out.is_file() or not there
 
     def at_once(self, args, words):
         assert _code(*words) == 0
@@ -209,6 +236,8 @@ DONE = {
     train.Resume: Reader.resumes,
     verify.Verify: Reader.proves,
     bench.Bench: Reader.times,
+    learn.Learn: Reader.learns,
+    export.Export: Reader.exports,
     listing.List | sample.Sample | publish.Publish | info.Info: Reader.at_once,
     report.Report | report.Plot: Reader.at_once,
 }
@@ -239,11 +268,13 @@ def _code(*words):
 @pytest.mark.parametrize("name", SHOWN)
 def test_every_command_runs(name, place):
     commands = recorded(SHOWN[name](), place)
-    assert commands or name == "notes.md"
+    assert commands
     for kind, *words in commands:
         if kind == "make":
             dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, check=False)
             assert dry.returncode == 0, words
+        elif kind == "dask":
+            assert importlib.util.find_spec(f"distributed.cli.dask_{words[0]}"), words
         elif kind == "python":
             file = words[0] != "-m" and ROOT / words[0]
             assert file.is_file() if file else importlib.util.find_spec(words[1]), words

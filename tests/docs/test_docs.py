@@ -11,7 +11,7 @@ import pytest
 from kronline.lab.runs import folder, packed
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "results").glob("*.md"))
 FILES = sorted((ROOT / "results").rglob("*.runs"))
 
@@ -33,7 +33,7 @@ def test_tables_are_what_the_results_say():
 
 def test_a_page_that_is_wrong_is_found(tmp_path, monkeypatch, capsys):
     made = tables()
-    page = Path(shutil.copy(ROOT / "README.md", tmp_path))
+    page = Path(shutil.copy(ROOT / "docs" / "speed.md", tmp_path))
     monkeypatch.setattr(made, "PAGES", (page,))
     monkeypatch.setattr(made, "HOME", tmp_path)
     right = page.read_text()
@@ -46,7 +46,7 @@ def test_a_page_that_is_wrong_is_found(tmp_path, monkeypatch, capsys):
     assert page.read_text() == right
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_what_is_linked_is_there(page):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     missing = [link for link in links if not (page.parent / link).exists()]

@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 import kronline as kl
 
 ROOT = Path(__file__).parents[2]
@@ -40,16 +42,29 @@ def blocks(path):
     return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
 
 
-def test_the_code_in_the_readme_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/library.md"])
+def test_the_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scope = {}
-    for block in blocks("README.md"):
-        exec(compile(block, "README.md", "exec"), scope)
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), scope)
     assert scope["out"].loss.shape == (500, 8)
 
 
-def test_the_readmes_cell_and_first_program_are_short():
-    first, cell = blocks("README.md")[:2]
+def test_the_code_about_streams_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for block in blocks("docs/streams.md"):
+        exec(compile(block, "streams.md", "exec"), scope)
+    assert scope["same"].events == 100
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_first_cell_and_the_first_program_are_short():
+    first, cell = blocks("docs/library.md")[:2]
     assert len([s for s in first.splitlines() if s.strip()]) <= 12
     assert "UnitCell" in cell
     assert len([s for s in cell.splitlines() if s.strip()]) <= 15
@@ -61,3 +76,12 @@ def test_the_skeletons_are_right():
         exec(compile(block, "CONTRIBUTING.md", "exec"), scope)
     assert kl.verify(scope["MyCell"](2, 2), kl.kf_rtrl()).ok
     assert kl.verify(kl.Tanh(2, 2), kl.Online(scope["MyTrace"]())).ok
+
+
+def test_the_fault_of_one_machine_is_found(tmp_path, monkeypatch):
+    machines = example("machines")
+    monkeypatch.setattr(sys, "argv", ["machines.py", str(tmp_path / "machines.png")])
+    machine, event, odd = machines.main()
+    assert machine == machines.BROKEN and odd == 1
+    assert machines.FAULT <= event < machines.FAULT + 50
+    assert (tmp_path / "machines.png").stat().st_size > 10_000

@@ -14,7 +14,7 @@ import pytest
 
 import kronline as kl
 from kronline import native
-from kronline.cells.base import Opaque
+from kronline.cells.opaque import Opaque
 from kronline.estimators import methods
 from kronline.linearised import UnitH, UnitM, WeightJac
 from kronline.traces import segment_merge

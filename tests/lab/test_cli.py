@@ -127,6 +127,7 @@ def entries(*words):
     for entry in found:
         name, help_, *_ = (*re.split(r"\s{2,}|\n", entry, maxsplit=1), "")
         help_ = " ".join(help_.split())
+        assert "default: None" not in help_  # that says nothing
         yield name, re.sub(r"\(default: .*|\(required\)", "", help_).strip()
 
 
@@ -139,6 +140,13 @@ def test_every_option_has_a_help(words):
     fields = {f.name for f in dataclasses.fields(cli.command_of(words))}
     named = [name for name, text in found.items() if text in fields and name.isupper()]
     assert named == []  # a positional argument, with nothing but its own name for a help
+
+
+def test_a_command_that_there_is_not(capsys):
+    assert code("trian", "copy") == code("zzz") == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("no command 'trian'; did you mean train? `kronline --help` lists them")
+    assert second.endswith("no command 'zzz'; `kronline --help` lists them")
 
 
 @pytest.mark.parametrize("words", [*EVERY, ("train",), ()], ids=" ".join)
@@ -174,8 +182,8 @@ def test_the_help_names_version_and_completion(tmp_path):
 @pytest.mark.parametrize("shell", about.SHELLS)
 def test_completion_is_there_for_the_shells_that_are_named(shell):
     assert "kronline" in shown(about.COMPLETION, shell)
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    named = re.search(rf"`kronline {about.COMPLETION} (\w+)[^`]*`\s+\(or (\w+), or (\w+),", readme)
+    page = (Path(__file__).parents[2] / "docs/experiments.md").read_text()
+    named = re.search(rf"`kronline {about.COMPLETION} (\w+)[^`]*`\s+\(or (\w+), or (\w+),", page)
     assert named.groups() == about.SHELLS
     first, *others = about.SHELLS
     assert f"`kronline {about.COMPLETION} {first}` (or {', or '.join(others)})" in about.ABOUT

@@ -47,6 +47,22 @@ def test_eigenvectors_and_their_derivative():
         np.testing.assert_allclose(stack @ V, V * w[:, None], atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 40])
+def test_the_spectral_radius_without_eigenvalues(n):
+    """As accelerators compute it: also of complex pairs, of nilpotent matrices, and of zero."""
+    W = np.random.default_rng(n).normal(size=(n, n))
+    turned = np.eye(n)[::-1] @ np.diag(np.arange(n) - n / 2)  # pairs of equal size
+    with jax.enable_x64(True):
+        for A in (W, turned, 1e-9 * W, 1e9 * W):
+            want = np.abs(np.linalg.eigvals(A)).max()
+            np.testing.assert_allclose(decompositions.by_powers(jnp.asarray(A)), want, rtol=1e-6)
+            np.testing.assert_allclose(decompositions.spectral_radius(A), want, rtol=1e-12)
+        for A in (np.triu(W, 1), np.zeros((n, n))):
+            assert decompositions.by_powers(jnp.asarray(A)) == 0
+    got = decompositions.by_powers(jnp.asarray(W, jnp.float32))
+    np.testing.assert_allclose(got, np.abs(np.linalg.eigvals(W)).max(), rtol=1e-5)
+
+
 def batches(function, *args):
     """The shapes of all operands of LAPACK in a program that are more than one matrix."""
     text = jax.jit(function).lower(*args).as_text()

@@ -18,7 +18,7 @@ from kronline import native
 from kronline.lab.bench.equal import LIMIT, errors
 from kronline.lab.bench.work import Row
 from kronline.linearised import BlockH, UnitH, UnitM, WeightJac
-from kronline.native import build
+from kronline.native import build, recipe
 from kronline.traces.kf import Pair, merge_pair
 
 STATUS = native.status()
@@ -273,8 +273,8 @@ def test_other_vector_units(tmp_path, flags, name):
 
 
 def test_a_change_of_any_source_is_another_kernel(tmp_path, monkeypatch):
-    here = shutil.copytree(build.SOURCE.parent, tmp_path / "native")
-    monkeypatch.setattr(build, "SOURCE", here / "ffi.cpp")
+    here = shutil.copytree(recipe.SOURCE.parent, tmp_path / "native")
+    monkeypatch.setattr(recipe, "SOURCE", here / "ffi.cpp")
     seen = {build._fingerprint(["g++"])}
     files = [f for f in sorted(here.iterdir()) if f.suffix in (".h", ".cpp")]
     for file in files:

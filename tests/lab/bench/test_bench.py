@@ -10,12 +10,18 @@ import pytest
 from test_cli import code
 
 from kronline import native
-from kronline.lab.bench import baseline, plan, result, run
+from kronline.lab.bench import baseline, machine, plan, result, run
 from kronline.lab.bench.work import SYMBOLS, Row, learner
 
 
 def tiny(*rows, rounds=2):
     return plan.Turns("tiny", rows, rounds, seconds=0.001)
+
+
+def small_exact(cell="ELSTM"):
+    """The section of diagonal cells, small."""
+    grown = replace(plan.exact_growth(cell, (4, 8), 2), rounds=2, seconds=0.001)
+    return [grown, replace(plan.exact(cell, 8, 2, rounds=2), seconds=0.001)]
 
 
 SOME = ("UORO", "forward")  # of the other methods
@@ -53,6 +59,20 @@ def test_a_result_has_all_that_is_promised(measured):
     assert kf["gflops"] == pytest.approx(4 * 8**3 * 2 / kf["us_per_step"] / 1e3, abs=0.051)
 
 
+def test_a_device_is_measured_by_itself_in_one_process(monkeypatch):
+    """As on a GPU or TPU: the limit is the device's own rate, by JAX; the CPU stands for it."""
+    monkeypatch.setattr(machine, "SIZE", 128)
+    kf, broken = Row("KF-RTRL", "fast", "RHN", 4, 2), Row("no such method", "fast", "RHN", 8, 2)
+    here = run.Here(machine.Machine(host=False))
+    found = run.measure([tiny(kf, broken)], lambda *_: None, here)
+    assert found["matmul_by"] == "jax" and found["copy_gbytes_per_s"] > 0
+    assert [row["fraction_of_matmul"] is not None for row in found["rows"]] == [True]
+    assert [(row["method"], "no such method" in row["reason"]) for row in found["skipped"]] == [
+        ("no such method", True)
+    ]
+    assert found["machine"]["device"] == jax.devices()[0].platform
+
+
 def test_rows_that_cannot_run_are_listed_with_the_reason(measured):
     found, _ = measured
     reasons = {(r["method"], r["path"], r["hidden"]): r["reason"] for r in found["skipped"]}
@@ -88,6 +108,37 @@ def test_the_whole_plan_has_the_rows_that_are_asked_for():
     full = {row for turns in plan.whole(False, True) for row in turns.rows}
     grid = {(row.hidden, row.lanes) for row in full if row.path == "plain" and row.cell == "RHN"}
     assert grid == {(n, lanes) for n in (32, 64, 128, 256, 512) for lanes in (1, 16, 32, 64, 256)}
+
+
+def test_diagonal_cells_are_timed_beside_tbptt_and_the_copy_rate(capsys):
+    found = run.measure(small_exact(), lambda *_: None)
+    assert not found["skipped"] and json.loads(json.dumps(found)) == found
+    exact, tbptt = found["rows"]
+    assert (exact["method"], tbptt["method"]) == ("RTRL", "TBPTT-25")
+    assert exact["fraction_of_copy"] > 0 and tbptt["fraction_of_copy"] is None
+    (cell,), (grown,) = found["exact"]["cells"], found["exact"]["growth"]
+    # 51 rows, and one of the units' own: two gates of three count, one slot; float32, two lanes
+    assert cell["trace_bytes"] == 4 * 2 * (51 + 1) * 2 * 8
+    assert cell["parameters"] == (51 + 1) * 3 * 8
+    assert grown["hidden"] == [4, 8] and grown["parameters"][1] == cell["parameters"]
+    assert grown["memory_exponent"] > 0 and len(grown["fraction_of_copy"]) == 2
+    old = json.loads(json.dumps(found))
+    old["rows"][0]["fraction_of_copy"] /= 2
+    first, second = result.compared(found, old)
+    assert first["speedup_of_fraction"] == pytest.approx(2, rel=0.02)
+    assert second["speedup_of_fraction"] is None
+    result.show(found, result.Console(width=120))
+    out = capsys.readouterr().out
+    assert "of the time of TBPTT-25" in out and "time grows as parameters^" in out
+
+
+def test_the_section_of_diagonal_cells_is_part_of_the_plan(capsys):
+    section = plan.diagonal()
+    assert section == run.planned(False, False, True)
+    assert set(section) <= set(plan.whole(False, False))
+    assert {row.cell for turns in section for row in turns.rows} == {"LRU", "RTU", "ELSTM"}
+    assert code("bench", "--quick", "--diagonal") == 2
+    assert "choose one" in capsys.readouterr().err
 
 
 def test_the_baseline_is_printed(capsys):
@@ -130,3 +181,4 @@ def test_info(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["path"] == ("native kernel" if native.status().active else "pure JAX")
     assert found["reason"]
+    assert found["device"].startswith(jax.default_backend()) and found["backend"]

@@ -195,7 +195,7 @@ def test_the_life_of_a_run(unbroken, book, tmp_path, capsys):
         assert state_in_list(run, capsys) == "running"
         files = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
         assert command("resume", run) == 2
-        assert f"another process (pid {first.pid}) works on" in capsys.readouterr().err
+        assert f"another process (pid {first.pid} on " in capsys.readouterr().err
         assert {f: f.read_bytes() for f in run.rglob("*") if f.is_file()} == files
         assert ended(first, signal.SIGTERM) == 143
         check_stopped(run)

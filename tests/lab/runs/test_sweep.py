@@ -12,12 +12,12 @@ import pytest
 from kills import newest, same
 from kronline.errors import UsageError
 from kronline.lab.analysis.sweep import results
-from kronline.lab.runs import config, folder, workers
+from kronline.lab.runs import cluster, config, folder, lock
 from kronline.lab.runs.grid import members, sweep_of
 from kronline.lab.tasks import TASKS
 from kronline.lab.tasks.copy import CopyTask
 from kronline.lab.tasks.text import TextTask
-from running import SMALL, command, process, status, step_of
+from running import SMALL, command, kill_worker, process, status, step_of
 
 CopySweep = sweep_of(CopyTask)
 TextSweep = sweep_of(TextTask)
@@ -43,20 +43,38 @@ def at_work(out):
     return [r for r in runs_in(out).values() if newest(r) and folder.in_use(r)]
 
 
+def caught(first, out):
+    """Members that are at work; their processes do not go on until they are let."""
+    while not (found := at_work(out)):
+        assert first.poll() is None, (out.parent / "log").read_text()
+        time.sleep(0.001)
+    pids = [lock.holder(run)["pid"] for run in found]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return found, pids
+
+
 def swept(place):
-    """A sweep that was stopped by SIGTERM, and started again; what it printed at the end."""
+    """A sweep with a worker killed, then stopped by SIGTERM, and started again.
+
+    What it printed at the end, what was stopped, and the member that lost its worker.
+    """
     out = place / "it"
     with (out.parent / "log").open("wb") as log:
         first = process(*words(out), stdout=log, stderr=log)
-        while not at_work(out):
+        found, pids = caught(first, out)
+        killed, before = found[0], newest(found[0])
+        kill_worker(pids[0])
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        while newest(killed) == before:  # another goes on with it
             assert first.poll() is None, (out.parent / "log").read_text()
             time.sleep(0.001)
-        held = [int((run / "lock").read_text()) for run in at_work(out)]
-        for pid in held:  # so that they do not end before they are told to stop
-            os.kill(pid, signal.SIGSTOP)
+        assert (killed / "log.txt").read_text().count("compiling") >= 2
+        _, pids = caught(first, out)
         first.send_signal(signal.SIGTERM)
         time.sleep(1)
-        for pid in held:
+        for pid in pids:
             os.kill(pid, signal.SIGCONT)
         assert first.wait(300) == 143
     stopped = {}
@@ -66,14 +84,17 @@ def swept(place):
         assert not folder.in_use(run)
         if now["step"]:
             assert step_of(newest(run)) == now["step"]
-    with (out.parent / "result").open("wb") as result, (out.parent / "log").open("wb") as log:
+    with (out.parent / "result").open("wb") as result, (out.parent / "log").open("ab") as log:
         again = process("resume", out, "--json", stdout=result, stderr=log)
         assert again.wait(600) == 0, (out.parent / "log").read_text()
-    return out, stopped, json.loads((out.parent / "result").read_text())
+    said = (out.parent / "log").read_text()
+    assert "the scheduler listens at tls://127.0.0.1:" in said
+    assert "is gone; its run goes on elsewhere, from its last checkpoint" in said
+    return out, stopped, killed.name, json.loads((out.parent / "result").read_text())
 
 
 def check_a_signal_stops_the_members_with_checkpoints(swept):
-    out, stopped, _ = swept
+    out, stopped, _, _ = swept
     assert set(stopped.values()) <= {"stopped", "finished"}
     assert "stopped" in stopped.values(), "no member was caught at work"
     assert len(stopped) < 8  # and no others were begun
@@ -83,18 +104,17 @@ def check_a_signal_stops_the_members_with_checkpoints(swept):
 
 
 def check_the_members_are_the_runs_that_train_makes(swept, tmp_path):
-    """Also that which was stopped on the way."""
-    out, stopped, _ = swept
+    """Also that which was stopped on the way, and that whose worker was killed."""
+    out, stopped, killed, _ = swept
     name = next(n for n, state in stopped.items() if state == "stopped")
-    assert (
-        command("train", "copy", "--config", out / name / "config.toml", "--out", tmp_path / "a")
-        == 0
-    )
-    assert same(out / name, tmp_path / "a") == []
+    for each in {name, killed}:
+        settings = ["--config", out / each / "config.toml", "--out", tmp_path / each]
+        assert command("train", "copy", *settings) == 0
+        assert same(out / each, tmp_path / each) == []
 
 
 def check_the_numbers_are_those_of_the_members(swept):
-    out, _, result = swept
+    out, _, _, result = swept
     assert json.loads((out / "sweep.json").read_text()) == result
     members = [folder.read(r) for r in runs_in(out).values()]
     assert len(members) == 8
@@ -124,7 +144,7 @@ def arrival(run):
 
 
 def check_the_rate_is_picked_by_the_rule(swept):
-    out, _, result = swept
+    out, _, _, result = swept
     members = [folder.read(r) for r in runs_in(out).values()]
     assert len(result["best"]) == 2
     for best, estimator in zip(result["best"], METHODS, strict=True):
@@ -151,7 +171,7 @@ def files(out):
 
 
 def check_started_again_it_trains_what_is_new_only(swept, capsys):
-    out, _, result = swept
+    out, _, _, result = swept
     before = files(out)
     capsys.readouterr()
     assert command(*words(out)) == 0
@@ -167,7 +187,7 @@ def check_started_again_it_trains_what_is_new_only(swept, capsys):
 
 
 def check_a_member_of_other_settings_is_refused(swept, capsys):
-    out, _, _ = swept
+    out, _, _, _ = swept
     before = files(out)
     assert command(*words(out), "--max-length", "32") == 2
     err = capsys.readouterr().err
@@ -307,13 +327,13 @@ def test_more_axes(tmp_path):
 
 
 def test_cores_are_dealt_out():
-    cores = sorted(workers.os.sched_getaffinity(0))
-    assert workers._shares(1, 5) == [set(cores)]
-    assert workers._shares(len(cores), 99) == [{c} for c in cores]
-    assert len(workers._shares(3 * len(cores), 99)) == 3 * len(cores)
-    assert workers._shares(7, 1) == [set(cores)]
+    cores = sorted(os.sched_getaffinity(0))
+    assert cluster.shares(1, 5) == [cores]
+    assert cluster.shares(len(cores), 99) == [[c] for c in cores]
+    assert len(cluster.shares(3 * len(cores), 99)) == 3 * len(cores)
+    assert cluster.shares(7, 1) == [cores]
     with pytest.raises(UsageError, match="workers must be >= 1, got 0"):
-        workers.run([], 0, None)
+        cluster.shares(0, 1)
 
 
 def test_a_text_sweep_is_known_from_a_copy_sweep(tmp_path, capsys):

@@ -140,34 +140,31 @@ def read_data(run):
 # -- numbers that explode --------------------------------------------------------------------------
 
 
-def bad(x):
-    return not np.isfinite(np.float32(x)).all()
-
-
-def first_bad_step(settings, point):
-    """Step by step from a checkpoint: where the loss or the gradient stops being a number."""
+def first_problem(settings, point):
+    """Segment by segment from a checkpoint, 20 steps: a loss or norm, or updates, not finite."""
     exp = settings.build()
     learner, k = exp.learner, exp.learner.estimator.span
     state, stream = point.saved.training
     _, seg = exp.stream.batch(stream, (), 20)
+    before = int(state.skipped)
     for t in range(0, 20, k):
         now = slice(t, t + k)
         x, y, reset = (np.asarray(a)[now] for a in (seg.x, seg.y, seg.reset))
         state, out = learner.run(state, x, y, reset=reset, norms=True)
-        bits = np.asarray(out.loss) / np.float32(np.log(2))
-        for i in range(k):
-            if bad(bits[i].mean(dtype=np.float32)):
-                return point.step + t + i + 1, "the loss"
-        if bad(out.norm):
-            return point.step + t + k, "the gradient's norm"
-    return point.step + 20, "learner."
+        if not np.isfinite(out.loss.mean(1)).all():
+            return f"step {point.step + t + 1}: the loss is"
+        if not np.isfinite(out.norm).all():
+            return f"step {point.step + t + k}: the gradient's norm is"
+    skipped = int(state.skipped) - before
+    assert skipped > 0
+    what = "an update was" if skipped == 1 else f"{skipped} updates were"
+    return f"steps {point.step + 1} to {point.step + 20}: {what} not finite"
 
 
 @pytest.mark.parametrize(
-    ("estimator", "momentum", "what"),
-    [("kf_rtrl", 2.0, "the loss"), ("tbptt(5)", 4.0, "the loss"), ("uoro", 1.5, "holds NaN")],
+    ("estimator", "momentum"), [("kf_rtrl", 2.0), ("tbptt(5)", 4.0), ("uoro", 1.5)]
 )
-def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys, monkeypatch):
+def test_a_run_that_diverges(estimator, momentum, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(loop, "ABSURD", np.inf)  # on to the first that is not a number
     run = tmp_path / "run"
     optimiser = f"sgd(momentum={momentum})"  # which doubles the weights' speed at every update
@@ -176,7 +173,6 @@ def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys, monkey
     out = capsys.readouterr().out
     message = status(run)["message"]
     assert message in out
-    assert what in message
     assert status(run)["state"] == "diverged"
     settings = CopyTask(
         hidden=8, lanes=LANES, estimator=estimator, optimiser=optimiser, rate=0.01, steps=1000
@@ -190,9 +186,7 @@ def test_a_run_that_diverges(estimator, momentum, what, tmp_path, capsys, monkey
     assert point.step == step_of(newest(run)) > 0
     assert f"The last good checkpoint is of step {point.step}" in message
     assert checkpoint.not_finite(point.saved) is None
-    step, named = first_bad_step(settings, point)
-    assert message.startswith(f"step {step}: ")
-    assert named in message
+    assert message.startswith(first_problem(settings, point))
     metrics = (run / "metrics.jsonl").read_bytes()
     assert b"NaN" not in metrics
     assert b"Infinity" not in metrics

@@ -46,10 +46,10 @@ def swept(task, tmp_path_factory):
 
 
 def test_no_other_file_knows_a_task_by_its_name():
-    """The bench copies memory, and calls that copy."""
+    """The bench copies memory, and calls that copy; streams keep the text of a bad line."""
     found = []
     for file in LAB.rglob("*.py"):
-        if file.relative_to(LAB).parts[0] in ("tasks", "bench"):
+        if file.relative_to(LAB).parts[0] in ("tasks", "bench", "learn"):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and node.value in TASKS:

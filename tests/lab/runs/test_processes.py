@@ -1,0 +1,281 @@
+"""One run over many processes: the same run, however lanes are split; and what if one is lost."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kronline import processes
+from kronline.checkpoint import parts
+from kronline.errors import UsageError
+from kronline.lab.runs import folder, split, supervise
+from many import TRAIN, checkpoints, ended, lines, member, run, started, until
+from running import command
+
+STEPS = 100
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and /proc")
+
+
+def bits(path):
+    """Step -> loss, of the lines of training."""
+    return {m["step"]: m["bits"] for m in folder.read(path).metrics if "bits" in m}
+
+
+def same(a, b, rtol=3e-6):
+    """Equal to rounding: 7 digits are written, and 100 updates of rounded sums lie between."""
+    a, b = bits(a), bits(b)
+    assert list(a) == list(b)
+    np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=rtol)
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """The same run in 1, 2 and 4 processes."""
+    place = tmp_path_factory.mktemp("copies")
+    words = ["train", *TRAIN, "--steps", STEPS, "--estimator", "kf_rtrl"]
+    assert command(*words, "--out", place / "1") == 0
+    for count in (2, 4):
+        said = run(*words, "--processes", count, "--out", place / str(count), "--json")
+        *_, last = [line for line in said.splitlines() if line.startswith("{")]
+        assert json.loads(last)["state"] == "finished"
+    return place
+
+
+def test_a_run_is_the_same_however_it_is_split(copies):
+    for count in (2, 4):
+        same(copies / "1", copies / str(count))
+        assert folder.read(copies / str(count)).about["processes"] == count
+    names = [f"step-000000000100.{end}" for end in ("1.part", "safetensors")]
+    assert checkpoints(copies / "2")[-2:] == names
+    # the same settings, so that any number of processes goes on with it
+    assert len({(copies / c / "config.toml").read_bytes() for c in "124"}) == 1
+
+
+def test_noise_and_data_are_those_of_one_process(copies):
+    """States, traces, data and clocks of all lanes, after 100 updates; the trace has all noise."""
+    last = [copies / c / "checkpoints/step-000000000100.safetensors" for c in "124"]
+    one, *others = [parts.read(path, None, "kronline-2")[1] for path in last]
+    for other in others:
+        assert set(other) == set(one)
+        for name, a in one.items():
+            if a.dtype.kind == "f":
+                np.testing.assert_allclose(other[name], a, rtol=1e-3, atol=1e-4, err_msg=name)
+            else:
+                np.testing.assert_array_equal(other[name], a, err_msg=name)
+
+
+def test_text_goes_on_with_another_number_of_processes(tmp_path, book):
+    """1 -> 2 -> 4 -> 1, without a jump."""
+    words = ["train", "text", *TRAIN[1:], "--data", book, "--estimator", "uoro"]
+    words += ["--valid-every", 50, "--reset", 0.05]
+    assert command(*words, "--steps", STEPS, "--out", tmp_path / "whole") == 0
+    assert command(*words, "--steps", 20, "--out", tmp_path / "parts") == 0
+    run("resume", tmp_path / "parts", "--steps", 45, "--processes", 2)
+    said = run("resume", tmp_path / "parts", "--steps", 70, "--processes", 4)
+    assert "began with processes 1 and goes on with 4" in said
+    assert command("resume", tmp_path / "parts", "--steps", STEPS) == 0
+    same(tmp_path / "whole", tmp_path / "parts")
+    whole, broken = (folder.read(tmp_path / name).metrics for name in ("whole", "parts"))
+    assert broken[-1] == pytest.approx(whole[-1], rel=1e-5)
+
+
+def test_a_lost_process_ends_the_others_and_the_run_goes_on(copies, tmp_path):
+    """A kill in the middle, a process that hangs, and a kill in the middle of a checkpoint."""
+    path = tmp_path / "run"
+    words = ["train", *TRAIN, "--steps", STEPS, "--estimator", "kf_rtrl", "--processes", 2]
+    parent = started(*words, "--out", path)
+    until(parent, lambda: lines(path) >= 3)
+    os.kill(member(parent, 1), signal.SIGKILL)
+    code, said = ended(parent, 60)
+    assert code == processes.LOST
+    assert "process 1 of 2 was ended by SIGKILL; its others are ended, too; go on with" in said
+    assert f"`kronline resume {path}`" in said
+
+    parent = started("resume", path, "--processes", 2)
+    before = lines(path)
+    until(parent, lambda: lines(path) >= before + 2)
+    os.kill(member(parent, 1), signal.SIGSTOP)
+    code, said = ended(parent, 60)
+    assert code == processes.LOST
+    assert "process 1 of 2 ended, or has not given a sign of life for 5 s; process 0 ends" in said
+    assert f"go on with `kronline resume {path}`" in said
+
+    parent = started("resume", path, "--processes", 2)
+    zero, known = member(parent, 0), set(checkpoints(path))
+
+    def half():  # a part is there, and the file that makes it a checkpoint is not
+        new = set(checkpoints(path)) - known
+        known.update(n for n in new if n.endswith("safetensors"))
+        return any(n.endswith(".part") and f"{n.split('.')[0]}.safetensors" not in new for n in new)
+
+    until(parent, half)
+    os.kill(zero, signal.SIGKILL)
+    code, said = ended(parent, 60)
+    assert code == processes.LOST
+    assert "process 0 of 2 was ended by SIGKILL" in said
+
+    run("resume", path, "--processes", 2)
+    # byte for byte as if nothing had happened
+    for name in ("metrics.jsonl", *(f"checkpoints/{n}" for n in checkpoints(copies / "2"))):
+        assert (path / name).read_bytes() == (copies / "2" / name).read_bytes(), name
+
+
+def test_processes_that_were_started_one_by_one(tmp_path):
+    """By flags and by the environment; one that has lost the coordinator names it."""
+    path, address = tmp_path / "run", f"127.0.0.1:{split.free_port()}"
+    words = ["train", *TRAIN, "--steps", 100_000, "--out", path]
+    first = started(*words, "--coordinator", address, "--process", 0, "--of", 2)
+    env = {"KRONLINE_COORDINATOR": address, "KRONLINE_PROCESS": "1", "KRONLINE_OF": "2"}
+    second = started(*words, **env)
+    until(first, lambda: lines(path) >= 2)
+    os.kill(member(first, 0), signal.SIGKILL)
+    code, said = ended(second, 60)
+    assert code == processes.LOST
+    assert f"process 0, the coordinator at {address}, ended" in said or "process 0 of 2 " in said
+    assert f"go on with `kronline resume {path}`" in said
+    assert ended(first)[0] == processes.LOST
+
+
+def test_a_signal_stops_all_at_the_end_of_a_chunk(tmp_path):
+    path = tmp_path / "run"
+    parent = started("train", *TRAIN, "--steps", 100_000, "--processes", 2, "--out", path)
+    until(parent, lambda: lines(path) >= 2)
+    parent.send_signal(signal.SIGTERM)
+    code, said = ended(parent, 60)
+    assert code == 128 + signal.SIGTERM
+    assert said.count("stopping when this chunk can be saved") == 1
+    step = folder.read(path).status["step"]
+    assert step > 0 and f"step-{step:012d}.1.part" in checkpoints(path)
+
+
+def test_who_waited_for_what(tmp_path):
+    """Each of two processes comes alone: to ports of which the other knows nothing."""
+    words = ["train", *TRAIN, "--steps", 10, "--of", 2, "--out", tmp_path / "run"]
+    address = [f"127.0.0.1:{split.free_port()}" for _ in "01"]
+    alone = [
+        started(*words, "--process", i, "--coordinator", address[i], KRONLINE_START="4")
+        for i in (0, 1)
+    ]
+    for i, what in enumerate(("process 1 to come to", "process 0, the coordinator at")):
+        code, said = ended(alone[i], 100)
+        assert code == 2
+        assert f"process {i} of 2 waited 4 s for {what} {address[i]}" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_example_of_many_processes():
+    """The same `Learner` code in one process and in two: the same losses."""
+    file = Path(__file__).parents[3] / "examples/many_processes.py"
+    said = []
+    for of in (1, 2):
+        address = f"127.0.0.1:{split.free_port()}"
+        words = [[sys.executable, file, address, str(i), str(of)] for i in range(of)]
+        pipes = [subprocess.Popen(w, stdout=subprocess.PIPE, text=True) for w in words]
+        out = "".join(p.communicate(timeout=200)[0] for p in pipes)
+        assert all(p.returncode == 0 for p in pipes), out
+        means = re.findall(r"mean loss ([\d.]+)", out)
+        lanes = [v for row in re.findall(r"^\[.*\]$", out, re.MULTILINE) for v in json.loads(row)]
+        assert len(means) == of and len(lanes) == 8
+        said.append((float(means[0]), lanes))
+    np.testing.assert_allclose(said[1][0], said[0][0], atol=2e-5)
+    np.testing.assert_allclose(said[1][1], said[0][1], atol=2e-4)
+
+
+def test_all_noise_patterns_over_two_processes():
+    """`kronline verify` on the path of lanes that are split."""
+    said = run("verify", "--split", "--processes", 2, "--json")
+    found, _ = json.JSONDecoder().raw_decode(said)
+    assert found["ok"] and len(found["checks"]) == 6
+    assert all("2 devices of 2 process(es)" in c["name"] for c in found["checks"])
+
+
+def test_a_damaged_part_is_a_damaged_checkpoint(copies, tmp_path):
+    path = copies / "4" / "checkpoints/step-000000000100.safetensors"
+    for file in path.parent.glob("step-000000000100.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    there = tmp_path / path.name
+    whole = parts.read(there, None, "kronline-2")[1]
+    name, own = "training.learner.s", parts.Own({"training.learner.s": 0}, slice(1, 3))
+    np.testing.assert_array_equal(parts.read(there, own, "kronline-2")[1][name], whole[name][1:3])
+    part = parts.name(there, 2)
+    kept = part.read_bytes()
+    part.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    assert len(parts.read(there, own, "kronline-2")[1][name]) == 2  # of other parts
+    with pytest.raises(ValueError, match=r"2\.part is damaged"):
+        parts.read(there, None, "kronline-2")
+    part.write_bytes((tmp_path / parts.name(there, 3).name).read_bytes())
+    with pytest.raises(ValueError, match="not the part that belongs"):
+        parts.read(there, None, "kronline-2")
+    part.unlink()
+    with pytest.raises(ValueError, match=r"part .*2\.part is missing"):
+        parts.read(there, None, "kronline-2")
+    there.unlink()
+    assert len(parts.orphans(tmp_path, [])) == 2  # and 2 was taken away
+    parts.remove(there)
+    assert not list(tmp_path.iterdir())
+
+
+PLACES = [
+    ({}, {}, None),
+    ({"coordinator": "h:1", "process": 1, "of": 3}, {}, ("h:1", 1, 3)),
+    ({"process": 2}, {"KRONLINE_COORDINATOR": "h:1", "KRONLINE_OF": "3"}, ("h:1", 2, 3)),
+    ({"coordinator": "h:1", "process": 0, "of": 1}, {}, None),
+    (
+        {},
+        {
+            "SLURM_JOB_ID": "4097",
+            "SLURM_STEP_NODELIST": "node[07-09]",
+            "SLURM_NTASKS": "3",
+            "SLURM_PROCID": "2",
+            "SLURM_LOCALID": "0",
+        },
+        ("node07:61441", 2, 3),
+    ),
+    (
+        {},
+        {
+            "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.0.0.1,10.1.0.1:34911",
+            "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_RANK": "1",
+            "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        },
+        ("10.0.0.1:61441", 1, 2),
+    ),
+]
+
+
+@pytest.mark.parametrize(("flags", "env", "place"), PLACES)
+def test_the_place_among_others(monkeypatch, flags, env, place):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert split.place(split.Split(**flags)) == place
+
+
+def test_what_is_wrong_with_a_place_is_said(monkeypatch):
+    with pytest.raises(UsageError, match=r"got no --coordinator .*, --of"):
+        split.place(split.Split(process=1))
+    with pytest.raises(UsageError, match="numbers"):
+        monkeypatch.setenv("KRONLINE_PROCESS", "first")
+        split.place(split.Split(coordinator="h:1", of=2))
+    monkeypatch.delenv("KRONLINE_PROCESS")
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        processes.start("8476", 0, 2)
+    with pytest.raises(UsageError, match=r"one of 0\.\.1, got 2"):
+        processes.start("127.0.0.1:8476", 2, 2)
+    with pytest.raises(UsageError, match="0 to 1, got 2"):
+        split.place(split.Split(coordinator="h:1", process=2, of=2))
+    with pytest.raises(UsageError, match="processes must be >= 1, got 0"):
+        split.places(split.Split(processes=0))
+
+
+@pytest.mark.parametrize(("cores", "count"), [([0, 1], 2), ([3, 5, 7, 9, 11], 2), ([0, 1], 4)])
+def test_cores_are_shared_out(cores, count):
+    shares = [supervise.share(cores, i, count) for i in range(count)]
+    assert all(shares) and {c for s in shares for c in s} == set(cores)
+    assert len(cores) < count or sum(map(len, shares)) == len(cores)
