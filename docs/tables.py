@@ -1,4 +1,4 @@
-"""The tables of README.md, docs/results.md and docs/beyond.md, from the files in results/.
+"""The tables of docs/speed.md, docs/results.md and docs/beyond.md, from the files in results/.
 
 A table stands between two marks, `<!-- table NAME -->` and `<!-- end -->`. Two pages of results/
 are tables of their own: those of `kronline variance --preset table`.
@@ -31,7 +31,7 @@ from kronline.lab.variance.series import Series
 
 HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
-PAGES = (HOME / "README.md", HOME / "docs" / "results.md", HOME / "docs" / "beyond.md")
+PAGES = tuple(HOME / "docs" / f"{name}.md" for name in ("speed", "results", "beyond"))
 NOISE = ("noise", "noise-ptb")  # files of results/, with a run of that name and its page
 LEARNT = ("bits right, T − 5 to T, %", "solved, each seed")  # of copy runs, when they have ended
 MARK = re.compile(r"(<!-- table (\S+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
@@ -267,6 +267,24 @@ def copy_deep() -> str:
     return table([*head, *LEARNT, "seeds", "minutes"], rows)
 
 
+def copy_equal() -> str:
+    """Stacks of blocks of LRU and the RHN, at equal data and at equal compute of one core."""
+    steps, spent, rows = (100_000, 200_000), (1, 3, 6), []
+    deep = [g for g in groups("copy", "copy-deep") if g.config["steps"] == steps[-1]]
+    dense = [g for g in groups("copy", "copy-clip") if g.method != "UORO"]
+    dense = [g for g in dense if g.method != "TBPTT-10" or g.config["schedule"] == "linear"]
+    for g in sorted([*deep, *dense], key=lambda g: -mean(g, "T")):
+        blocks, n = g.config["cell"].count("Block"), g.config["hidden"]
+        what = f"LRU, {blocks} block{'s'[: blocks > 1]}" if blocks else f"RHN, n = {n}"
+        data = [shown("T", Stat.of(at(r, "T", s) for r in g.runs)) for s in steps]
+        compute = [equal(g, "T", 60 * minutes) for minutes in spent]
+        size = f"{g.runs[0].about['parameters']:,}"
+        rows.append([what, size, g.method, rate(g), *data, *compute, len(g.runs)])
+    marks = [f"T at {s:,} steps" for s in steps]
+    marks += [f"T after {m} minute{'s'[: m > 1]}" for m in spent]
+    return table(["", "parameters", "", "rate", *marks, "seeds"], rows)
+
+
 def ptb() -> str:
     """The paper's table, with ours, each method at its best rate."""
     found = sorted(best_rates(groups("text", "ptb")).shown, key=lambda g: mean(g, "valid"))
@@ -396,14 +414,23 @@ def ptb_20() -> str:
 
 
 def ptb_deep() -> str:
-    """One epoch of stacks of blocks."""
+    """Stacks of blocks beside the RHN: data, compute, and what comes of them."""
+    found = [*groups("text", "ptb-deep"), *groups("text", "ptb-20")]
+    found += [the(groups("text", "ptb"), "TBPTT-25", rate=0.01)]
     rows = []
-    for g in sorted(groups("text", "ptb-deep"), key=lambda g: mean(g, "valid")):
-        blocks, size = g.config["cell"].count("Block"), f"{g.runs[0].about['parameters']:,}"
-        ends = (shown("valid", g.stat("valid")), shown("test", g.stat("test")))
-        rows.append([blocks, size, g.method, rate(g), *ends, len(g.runs), minutes(g)])
-    head = ("blocks", "parameters", "", "rate", "valid", "test", "seeds", "minutes")
-    return table(head, rows)
+    for g in sorted(found, key=lambda g: mean(g, "valid")):
+        blocks, n = g.config["cell"].count("Block"), g.config["hidden"]
+        what = f"LRU, {blocks} blocks" if blocks else f"RHN, n = {n}"
+        machines = {r.about["machine"]["cores"] for r in g.runs}
+        epochs = g.config["epochs"]
+        first = [at(r, "valid", points(r, "valid")[-1][0] / epochs) for r in g.runs]
+        size, ends = f"{g.runs[0].about['parameters']:,}", ("valid", "test")
+        bits = [shown("valid", Stat.of(first)), *(shown(e, g.stat(e)) for e in ends)]
+        cores = " or ".join(map(str, sorted(machines)))
+        row = [what, size, g.method, rate(g), g.config["lanes"], f"{epochs:g}", *bits]
+        rows.append([*row, len(g.runs), minutes(g), cores])
+    head = ("", "parameters", "", "rate", "lanes", "epochs", "valid after one", "valid", "test")
+    return table([*head, "seeds", "minutes", "cores"], rows)
 
 
 def lstm_copy() -> str:
@@ -465,6 +492,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "copy-solve": copy_solve,
     "copy-million": copy_million,
     "copy-deep": copy_deep,
+    "copy-equal": copy_equal,
     "copy-beyond": copy_beyond,
     "ptb": ptb,
     "ptb-rates": ptb_rates,
