@@ -9,7 +9,7 @@ from pathlib import Path
 TRAIN = ["copy", "--hidden", "8", "--lanes", "8", "--log-every", "5", "--save-every", "10"]
 # seconds: a lost process is noticed soon; and proxies that answer nobody are no trouble
 QUICK = {
-    "KRONLINE_PATIENCE": "5",
+    "KRONLINE_PATIENCE": "8",
     "KRONLINE_START": "120",
     "http_proxy": "http://127.0.0.1:9",
     "https_proxy": "http://127.0.0.1:9",

@@ -1,17 +1,21 @@
 """Time per event, in one run: a learner's step beside `run`, a regressor's event, many keys.
 
-    python benchmarks/streams/speed.py [--events 100000]
+    python benchmarks/streams/speed.py [--events 100000] [--deep .venv-deep/bin/python]
 
-One lane, n = 64. Percentiles are of single events. On a shared machine the 5th is nearer to what
-the work takes than the median; both are printed. `load` is the machine's, over its cores.
+One lane, n = 64. `--deep` names the Python of an environment with deep-river, which is timed on the
+same events, in the same run. Percentiles are of single events. On a shared machine the 5th is
+nearer to what the work takes than the median; both are printed. `load` is the machine's, over its
+cores.
 """
 
 import argparse
 import json
 import os
 import resource
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -106,6 +110,16 @@ def learn_only(events: int) -> dict[str, Any]:
     )
 
 
+def deep_river(python: str, own: dict[str, float]) -> dict[str, Any]:
+    """deep-river's regressors, and how many times as long as ours they take."""
+    words = [python, str(Path(__file__).with_name("speed_deep.py"))]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    for times in found.values():
+        times["over ours"] = round(times["median"] / own["median"], 1)
+    return found
+
+
 def peak() -> float:
     """The most memory that the process has had, in MiB."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
@@ -115,6 +129,7 @@ def main() -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--deep", help="the Python of an environment with deep-river")
     args = parser.parse_args()
     found: dict[str, Any] = {"load": round(os.getloadavg()[0] / (os.cpu_count() or 1), 1)}
     found["one lane, n = 64, KF-RTRL"] = steps(min(args.events, 5000))
@@ -123,7 +138,9 @@ def main() -> None:
     found["learn_many, 1,000 keys"] = many = many_keys(20)
     found["one key / 1,000 keys"] = {k: round(one[k] / many[k], 1) for k in ("p5", "median")}
     print(json.dumps(found), flush=True)
-    found["predict_one + learn_one"] = one_key(args.events, {})
+    found["predict_one + learn_one"] = event = one_key(args.events, {})
+    if args.deep:
+        found["beside"] = deep_river(args.deep, event)
     settings = {"cell": "RHN", "estimator": "kf_rtrl()"}
     found["the same, RHN by KF-RTRL"] = one_key(min(args.events, 10_000), settings)
     print(json.dumps(found, indent=1))

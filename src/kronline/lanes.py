@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from kronline import native
@@ -295,7 +296,8 @@ def _shard(fn: LaneFn, layout: Shard, shared: Any, lanes: Any, count: int) -> tu
 
     def share(shared: Any, lanes: Any) -> tuple[Any, Any]:
         out, grads = _summed(fn, layout.inner, shared, lanes, here)
-        return out, jax.lax.psum(grads, "lanes")
+        flat, back = ravel_pytree(grads)  # one sum over devices: each costs a round of messages
+        return out, back(jax.lax.psum(flat, "lanes"))
 
     every, split = PartitionSpec(), PartitionSpec("lanes")
     run = jax.shard_map(

@@ -274,6 +274,7 @@ def stop() -> None:
         return
     meet()
     _watch.over = True
+    meet(_watch.patience + GRACE)  # nobody leaves while another still watches: it would count as lost
     if first():  # the coordinator goes last: this comes back when all others have taken leave
         _watch.asks.join(_watch.patience)
         _watch.client.get_live_nodes(list(range(_watch.of)))

@@ -103,7 +103,7 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on(copies, tmp_path):
     os.kill(member(parent, 1), signal.SIGSTOP)
     code, said = ended(parent, 60)
     assert code == processes.LOST
-    assert "process 1 of 2 ended, or has not given a sign of life for 5 s; process 0 ends" in said
+    assert "process 1 of 2 ended, or has not given a sign of life for 8 s; process 0 ends" in said
     assert f"go on with `kronline resume {path}`" in said
 
     parent = started("resume", path, "--processes", 2)
