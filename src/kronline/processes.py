@@ -274,7 +274,8 @@ def stop() -> None:
         return
     meet()
     _watch.over = True
-    meet(_watch.patience + GRACE)  # nobody leaves while another still watches: it would count as lost
+    # nobody leaves while another still watches: it would count as lost
+    meet(_watch.patience + GRACE)
     if first():  # the coordinator goes last: this comes back when all others have taken leave
         _watch.asks.join(_watch.patience)
         _watch.client.get_live_nodes(list(range(_watch.of)))
