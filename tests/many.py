@@ -7,20 +7,21 @@ import time
 from pathlib import Path
 
 TRAIN = ["copy", "--hidden", "8", "--lanes", "8", "--log-every", "5", "--save-every", "10"]
-# seconds: a lost process is noticed soon; and proxies that answer nobody are no trouble
-QUICK = {
-    "KRONLINE_PATIENCE": "8",
+# seconds, for a machine that is busy; and proxies that answer nobody are no trouble
+PATIENT = {
+    "KRONLINE_PATIENCE": "60",
     "KRONLINE_START": "120",
     "http_proxy": "http://127.0.0.1:9",
     "https_proxy": "http://127.0.0.1:9",
 }
+SOON = {"KRONLINE_PATIENCE": "8"}  # where a process is to be found missing
 
 
 def started(*words, **env):
     """A command, in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "kronline", *map(str, words)],
-        env=os.environ | QUICK | env,
+        env=os.environ | PATIENT | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,7 +15,7 @@ from kronline import processes
 from kronline.checkpoint import parts
 from kronline.errors import UsageError
 from kronline.lab.runs import folder, split, supervise
-from many import TRAIN, checkpoints, ended, lines, member, run, started, until
+from many import SOON, TRAIN, checkpoints, ended, lines, member, run, started, until
 from running import command
 
 STEPS = 100
@@ -97,7 +97,7 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on(copies, tmp_path):
     assert "process 1 of 2 was ended by SIGKILL; its others are ended, too; go on with" in said
     assert f"`kronline resume {path}`" in said
 
-    parent = started("resume", path, "--processes", 2)
+    parent = started("resume", path, "--processes", 2, **SOON)
     before = lines(path)
     until(parent, lambda: lines(path) >= before + 2)
     os.kill(member(parent, 1), signal.SIGSTOP)
@@ -130,9 +130,9 @@ def test_processes_that_were_started_one_by_one(tmp_path):
     """By flags and by the environment; one that has lost the coordinator names it."""
     path, address = tmp_path / "run", f"127.0.0.1:{split.free_port()}"
     words = ["train", *TRAIN, "--steps", 100_000, "--out", path]
-    first = started(*words, "--coordinator", address, "--process", 0, "--of", 2)
+    first = started(*words, "--coordinator", address, "--process", 0, "--of", 2, **SOON)
     env = {"KRONLINE_COORDINATOR": address, "KRONLINE_PROCESS": "1", "KRONLINE_OF": "2"}
-    second = started(*words, **env)
+    second = started(*words, **env, **SOON)
     until(first, lambda: lines(path) >= 2)
     os.kill(member(first, 0), signal.SIGKILL)
     code, said = ended(second, 60)

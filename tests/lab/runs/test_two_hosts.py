@@ -10,7 +10,7 @@ from test_processes import same
 
 from kronline import processes
 from kronline.lab.runs import folder
-from many import QUICK, TRAIN, ended, lines, until
+from many import PATIENT, SOON, TRAIN, ended, lines, until
 from running import command
 
 HOSTS = ("kronline-a", "kronline-b")  # namespaces
@@ -55,7 +55,7 @@ def on(number, *words):
     python = [sys.executable, "-m", "kronline", *words, *place]
     return subprocess.Popen(
         ["ip", "netns", "exec", HOSTS[number], *map(str, python)],
-        env=os.environ | QUICK,
+        env=os.environ | PATIENT | SOON,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
