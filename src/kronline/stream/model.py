@@ -3,6 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,11 @@ class Model(ABC):
         cell = parse(self.cell, "cell", self.hidden, inputs)
         if self.skip and isinstance(cell, LinearCell):
             cell = Stack((cell,), see_input=True)
-        optimiser = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.rate))
         return Learner(
             cell,
             self._readout(outputs),
             parse(self.estimator, "estimator"),
-            optimiser,
+            _optimiser(self.rate, self.clip),
             donate=True,
         )
 
@@ -151,6 +151,12 @@ class Model(ABC):
         """The lanes of keys, and which keys have none; their lane is then 0, and counts as new."""
         lanes = self._keys.find(keys)
         return np.maximum(lanes, 0), lanes < 0
+
+
+@lru_cache(maxsize=64)
+def _optimiser(rate: float, clip: float) -> optax.GradientTransformation:
+    """The same object for the same numbers, so that equal models share compiled programs."""
+    return optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate))
 
 
 def rounds(keys: Sequence[Hashable], most: int) -> list[list[int]]:
