@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -61,18 +62,11 @@ class Settings:
         """The network and how it learns, for a run of so many steps."""
         estimator = spec.given(self.estimator, "estimator")
         updates = max(1, steps // (self.update_every or estimator.span or steps))
-        rate: Any = {
-            "constant": self.rate,
-            "linear": optax.linear_schedule(self.rate, 0.0, updates),
-            "cosine": optax.cosine_decay_schedule(self.rate, updates),
-        }[self.schedule]
-        optimiser = spec.given(self.optimiser, "optimiser", rate)
+        optimiser = _optimiser(self.optimiser, self.rate, self.schedule, self.clip, updates)
         regularisers = tuple(
             spec.given(text, "regulariser")
             for text in (spec.split(self.regulariser, "+") if self.regulariser else ())
         )
-        if self.clip is not None:
-            optimiser = optax.chain(optax.clip_by_global_norm(self.clip), optimiser)
         try:
             layout = layouts.best(self.lanes)
             if isinstance(layout, layouts.Shard):
@@ -94,3 +88,15 @@ def whole(steps: int, learner: Learner) -> int:
     """Rounded up to whole segments of the learner."""
     k = learner.estimator.span or 1
     return -(-steps // k) * k
+
+
+@lru_cache(maxsize=64)
+def _optimiser(text: str, rate: float, schedule: str, clip: float | None, updates: int) -> Any:
+    """The same object for the same settings, so that equal runs share compiled programs."""
+    falling: Any = {
+        "constant": rate,
+        "linear": optax.linear_schedule(rate, 0.0, updates),
+        "cosine": optax.cosine_decay_schedule(rate, updates),
+    }[schedule]
+    optimiser = spec.given(text, "optimiser", falling)
+    return optimiser if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimiser)
