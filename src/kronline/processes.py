@@ -13,6 +13,7 @@ runtime may be first, and abort the others; the command `kronline` then says wha
 import functools
 import ipaddress
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -35,6 +36,8 @@ GRACE = 10  # seconds that noticing it may take besides
 MEET = 900  # seconds that a process waits for the others between two programs
 LOST = 4  # the exit code of a process that has lost another
 LOOK = 0.5  # seconds between looks
+SHORT = 0.01  # seconds between looks at what comes soon
+FINISHED = "finished"  # where processes say that they have come to the end
 PAST = "no_grpc_proxy"  # the variable by which gRPC, JAX's way to the coordinator, is told
 MEANT = (b"recoverable task feature", b"peer ranks")  # in what JAX's runtime and gloo say of it
 
@@ -209,9 +212,11 @@ def meet(timeout: float = MEET) -> None:
     try:
         _meet(f"meeting {_met}", timeout)
     except jax.errors.JaxRuntimeError as e:
-        lost = sorted(set(map(int, _after("timed out task names:", str(e)))))
-        who = _named(lost) or "another process"
+        if "timed out" not in str(e):
+            wait_to_be_told()
+            raise
         assert _watch is not None
+        who = _late(str(e))
         _watch.give_up(f"{who} did not come to the next part of the run within {timeout:.0f} s")
 
 
@@ -219,10 +224,15 @@ def _meet(name: str, timeout: float) -> None:
     _client().wait_at_barrier(f"kronline {name}", int(1000 * timeout))
 
 
-def _after(mark: str, text: str) -> list[str]:
-    """The numbers, one a line, behind a mark in a message of JAX."""
-    lines = text.partition(mark)[2].split("\n")[1:]
-    return [line.strip() for line in lines if line.strip().isdigit()]
+def _late(error: str) -> str:
+    """Who is missing at a barrier, by JAX's message: it names two at most."""
+    came = re.search(r"reached the barrier: (\d+)/(\d+)", error)
+    missing = int(came[2]) - int(came[1]) if came else 0
+    lines = error.partition("timed out task names:")[2].split("\n")[1:]
+    named = sorted({int(line) for line in lines if line.strip().isdigit()})
+    if not named:
+        return "another process"
+    return _named(named) + (f" and {missing - len(named)} more" if missing > len(named) else "")
 
 
 def highest(value: int) -> int:
@@ -268,19 +278,24 @@ def forget(name: str) -> None:
 
 
 def stop() -> None:
-    """The end of the program, when all processes have come to it."""
+    """The end of the program, when all processes have come to it.
+
+    Each says that it has finished, waits until all have, and leaves; process 0, which has the
+    coordinator, leaves last. So whoever has left is known to have finished (`_Watch.finished`), and
+    the others are watched until then.
+    """
     global _watch  # noqa: PLW0603
     if _watch is None:
         return
+    watch = _watch
+    put(f"{FINISHED}/{watch.process}", "")
     meet()
-    _watch.over = True
-    # nobody leaves while another still watches: it would count as lost
-    meet(_watch.patience + GRACE)
-    if first():  # the coordinator goes last: this comes back when all others have taken leave
-        _watch.asks.join(_watch.patience)
-        _watch.client.get_live_nodes(list(range(_watch.of)))
+    watch.over = True
+    while first() and len(watch.alive()) > 1:  # an answer may be that of a question asked before
+        time.sleep(SHORT)
     _watch = None
     jax.distributed.shutdown()
+    watch.asks.join(LOOK + SHORT)
 
 
 # -- the others ------------------------------------------------------------------------------------
@@ -288,7 +303,7 @@ def stop() -> None:
 
 def _named(processes: list[int]) -> str:
     word = "process" if len(processes) == 1 else "processes"
-    return f"{word} {', '.join(map(str, processes))}" if processes else ""
+    return f"{word} {', '.join(map(str, processes))}"
 
 
 class _Watch:
@@ -306,16 +321,27 @@ class _Watch:
         for thread in (self.asks, threading.Thread(target=self._look, daemon=True)):
             thread.start()
 
+    def alive(self) -> set[int]:
+        """All processes ask this at once; the answer comes when all that are alive have asked."""
+        return set(self.client.get_live_nodes(list(range(self.of))))
+
+    def finished(self) -> bool:
+        """Whether all processes have come to the end of the program: then any of them may leave."""
+        try:
+            return len(self.client.key_value_dir_get(f"kronline {FINISHED}")) == self.of
+        except jax.errors.JaxRuntimeError:  # the coordinator, which leaves last, is not there
+            return False
+
     def _ask(self) -> None:
-        """All processes ask at once; the answer comes when all that are alive have asked."""
         while not self.over:
             try:
-                alive = self.client.get_live_nodes(list(range(self.of)))
+                alive = self.alive()
             except jax.errors.JaxRuntimeError:
-                alive = {i: 0 for i in range(1, self.of)}  # the coordinator's process has ended
-            if lost := sorted(set(range(self.of)) - set(alive)):
-                if not self.over:
-                    silent = f"has not given a sign of life for {self.patience} s"
+                alive = set(range(1, self.of))  # the coordinator's process has ended
+            if lost := sorted(set(range(self.of)) - alive):
+                if not self.finished() and not self.over:
+                    have = "has" if len(lost) == 1 else "have"
+                    silent = f"{have} not given a sign of life for {self.patience} s"
                     self.give_up(f"{_named(lost)} of {self.of} ended, or {silent}")
                 return
             self.heard = time.monotonic()
@@ -323,11 +349,14 @@ class _Watch:
 
     def _look(self) -> None:
         """The answer may not come at all; and whoever started this process may be gone."""
+        looked = time.monotonic()
         while not self.over:
             time.sleep(LOOK)
             if os.environ.get("KRONLINE_PARENT") and os.getppid() != self.parent:
                 self.give_up("the process that started this one is gone")
-            quiet = time.monotonic() - self.heard
+            now = time.monotonic()
+            self.heard += max(0, now - looked - 2 * LOOK)  # when this process itself was held up
+            looked, quiet = now, now - self.heard
             if quiet > self.patience + GRACE and not self.over:
                 where = f"the coordinator at {self.coordinator}"
                 self.give_up(f"process 0 of {self.of}, {where}, has not answered for {quiet:.0f} s")
@@ -342,8 +371,9 @@ class _Watch:
 
 
 def lost_another(error: BaseException) -> bool:
-    """Whether an error is that of a sum over processes of which one is gone."""
-    return _watch is not None and "gloo" in str(error).lower()
+    """Whether an error is that of a sum, or of the coordinator, because a process is gone."""
+    text = str(error).lower()
+    return _watch is not None and ("gloo" in text or "coordination" in text)
 
 
 def wait_to_be_told() -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Key
 from kronline import checks
 from kronline.cells import Cell, LinearCell
 from kronline.estimators import Estimator, Model, Params, Seen, Segment
-from kronline.lanes import Layout, over_lanes, placed
+from kronline.lanes import Layout, many_processes, over_lanes, placed
 from kronline.learner.monitor import Spread, spread
 from kronline.learner.state import Out, State, out
 from kronline.linearised import gradients as gr
@@ -107,13 +107,16 @@ class Engine:
     ) -> tuple[State, Out]:
         """Learn from steps (steps, lanes), segment by segment."""
 
-        def one(state: State, inputs: Any) -> tuple[State, tuple[Out, Any]]:
+        def one(state: State, inputs: Any, learns: Any) -> tuple[State, tuple[Out, Any]]:
             state, grads, seen, apart = self.segment(state, *inputs, monitor=monitor)
             norm = jnp.sqrt(gr.norm2(grads)) if norms else None
-            state = self.placed(self.updated(state, grads, has_target(inputs[0])))
+            state = self.placed(self.updated(state, grads, learns))
             return state, (out(seen, predictions), (norm, apart))
 
-        state, (seen, (norm, apart)) = self._scan(one, state, self._cut(self.typed(seg)), noise)
+        cut = self._cut(self.typed(seg))
+        # for all segments at once: over processes each look at all lanes is a round of messages
+        learns = placed(self.layout, jax.vmap(has_target)(cut), None)
+        state, (seen, (norm, apart)) = self._scan(one, state, cut, noise, learns)
         seen = placed(self.layout, jax.tree.map(_time_first, seen), 1)
         norm, apart = placed(self.layout, (norm, apart), None)
         return state, seen._replace(norm=norm, spread=apart)
@@ -127,36 +130,44 @@ class Engine:
     ) -> tuple[State, Params]:
         """The gradient of every segment, with the parameters left as they are."""
 
-        def one(state: State, inputs: Any) -> tuple[State, Params]:
+        def one(state: State, inputs: Any, _: Any) -> tuple[State, Params]:
             state, grads, _, _ = self.segment(state, *inputs, average=average)
             # nothing is updated, so that nothing is left out, and no lane starts anew for it
             return state._replace(anew=jnp.zeros_like(state.anew)), grads
 
         return self._scan(one, state, self._cut(self.typed(seg)), noise)
 
-    def _scan(self, one: Any, state: State, seg: Segment, noise: Noise) -> tuple[State, Any]:
-        """`one(state, (segment, noise))` over segments; noise is drawn for many of them at once."""
+    def _scan(
+        self, one: Any, state: State, seg: Segment, noise: Noise, more: Any = None
+    ) -> tuple[State, Any]:
+        """`one(state, (segment, noise), more)` over segments; noise is drawn for many at once."""
+
+        def scanned(state: State, seg: Segment, noise: Noise, more: Any) -> tuple[State, Any]:
+            return jax.lax.scan(lambda s, a: one(s, a[:2], a[2]), state, (seg, noise, more))
+
         if noise is not None:
             noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(self.dtype)), noise)
-            return jax.lax.scan(one, state, (seg, noise))
+            return scanned(state, seg, noise, more)
         count, lanes, k = seg.reset.shape
         numbers = lanes * size(self.estimator.draws(self.model, state.params, k))
         ahead = min(count, max(1, DRAWN_AHEAD // max(numbers, 1)))
+        parts = (seg, more)
 
-        def several(state: State, seg: Segment) -> tuple[State, Any]:
+        def several(state: State, parts: Any) -> tuple[State, Any]:
+            seg, more = parts
             state, noise = self.drawn(state, k, seg.reset.shape[0])
-            return jax.lax.scan(one, state, (seg, noise))
+            return scanned(state, seg, noise, more)
 
         whole = count // ahead * ahead
-        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, ahead, *a.shape[1:]), seg)
+        blocks = jax.tree.map(lambda a: a[:whole].reshape(-1, ahead, *a.shape[1:]), parts)
         if whole == ahead:  # one block: no outer loop
             state, out = several(state, jax.tree.map(lambda a: a[0], blocks))
         else:
             state, out = jax.lax.scan(several, state, blocks)
             out = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), out)
         if whole < count:
-            state, rest = several(state, jax.tree.map(lambda a: a[whole:], seg))
-            out = jax.tree.map(lambda *parts: jnp.concatenate(parts), out, rest)
+            state, rest = several(state, jax.tree.map(lambda a: a[whole:], parts))
+            out = jax.tree.map(lambda *both: jnp.concatenate(both), out, rest)
         return state, out
 
     def drawn(self, state: State, k: int, segments: int) -> tuple[State, Noise]:
@@ -266,9 +277,16 @@ class Engine:
         return state._replace(
             params=params,
             opt=opt,
-            anew=state.anew | (skip & ~jnp.any(state.anew)),
+            anew=self._blamed(state.anew, skip),
             skipped=state.skipped + skip,
         )
+
+    def _blamed(self, anew: Bool[Array, " lanes"], skip: Bool[Array, ""]) -> Bool[Array, " lanes"]:
+        """All lanes start anew, if an update was left out for which no single lane is to blame."""
+        if not many_processes(self.layout):
+            return anew | (skip & ~jnp.any(anew))
+        # a look at all lanes is a round of messages between processes, so only where it is needed
+        return jax.lax.cond(skip, lambda a: a | ~jnp.any(a), lambda a: a, anew)
 
     # -- data -------------------------------------------------------------------------------------
 

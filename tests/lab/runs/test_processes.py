@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -154,37 +155,67 @@ def test_a_signal_stops_all_at_the_end_of_a_chunk(tmp_path):
     assert step > 0 and f"step-{step:012d}.1.part" in checkpoints(path)
 
 
-def test_who_waited_for_what(tmp_path):
+def test_who_waited_for_what():
     """Each of two processes comes alone: to ports of which the other knows nothing."""
-    words = ["train", *TRAIN, "--steps", 10, "--of", 2, "--out", tmp_path / "run"]
+    code = "import sys; from kronline import processes as p; p.start(sys.argv[1], {}, 2, timeout=4)"
     address = [f"127.0.0.1:{split.free_port()}" for _ in "01"]
     alone = [
-        started(*words, "--process", i, "--coordinator", address[i], KRONLINE_START="4")
+        subprocess.Popen(
+            [sys.executable, "-c", code.format(i), address[i]], stderr=subprocess.PIPE, text=True
+        )
         for i in (0, 1)
     ]
     for i, what in enumerate(("process 1 to come to", "process 0, the coordinator at")):
-        code, said = ended(alone[i], 100)
-        assert code == 2
+        _, said = alone[i].communicate(timeout=100)
+        assert alone[i].returncode == 2
         assert f"process {i} of 2 waited 4 s for {what} {address[i]}" in said
-    assert not (tmp_path / "run").exists()
 
 
-def test_the_example_of_many_processes():
+def test_who_has_finished_is_not_lost():
+    """The last act of two processes, with the first held up while the other takes leave."""
+    code = """if True:
+        import sys, time
+        from kronline import processes
+        process, address = int(sys.argv[1]), sys.argv[2]
+        processes.start(address, process, 2, patience=60)
+        leave = processes.meet
+        def late():
+            leave()  # both have finished; now the other leaves, and this one still watches
+            if process == 0:
+                time.sleep(3)
+        processes.meet = late
+        processes.stop()
+    """
+    address = f"127.0.0.1:{split.free_port()}"
+    words = [[sys.executable, "-c", code, str(i), address] for i in (0, 1)]
+    pipes = [
+        subprocess.Popen(w, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for w in words
+    ]
+    said = [p.communicate(timeout=200)[0] for p in pipes]
+    assert [p.returncode for p in pipes] == [0, 0], said
+    assert said == ["", ""]
+
+
+def test_the_example_of_many_processes(capfd):
     """The same `Learner` code in one process and in two: the same losses."""
     file = Path(__file__).parents[3] / "examples/many_processes.py"
-    said = []
-    for of in (1, 2):
-        address = f"127.0.0.1:{split.free_port()}"
-        words = [[sys.executable, file, address, str(i), str(of)] for i in range(of)]
-        pipes = [subprocess.Popen(w, stdout=subprocess.PIPE, text=True) for w in words]
-        out = "".join(p.communicate(timeout=200)[0] for p in pipes)
-        assert all(p.returncode == 0 for p in pipes), out
-        means = re.findall(r"mean loss ([\d.]+)", out)
-        lanes = [v for row in re.findall(r"^\[.*\]$", out, re.MULTILINE) for v in json.loads(row)]
-        assert len(means) == of and len(lanes) == 8
-        said.append((float(means[0]), lanes))
-    np.testing.assert_allclose(said[1][0], said[0][0], atol=2e-5)
-    np.testing.assert_allclose(said[1][1], said[0][1], atol=2e-4)
+    address = f"127.0.0.1:{split.free_port()}"
+    words = [[sys.executable, file, address, str(i), "2"] for i in (0, 1)]
+    pipes = [subprocess.Popen(w, stdout=subprocess.PIPE, text=True) for w in words]
+    runpy.run_path(str(file))["main"](address, 0, 1)
+    said = ["".join(p.communicate(timeout=200)[0] for p in pipes), capfd.readouterr().out]
+    assert all(p.returncode == 0 for p in pipes), said
+    means, lanes = [], []
+    for text, of in zip(said, (2, 1), strict=True):
+        found = re.findall(r"mean loss ([\d.]+)", text)
+        assert len(found) == of
+        means.append(float(found[0]))
+        rows = re.findall(r"^\[.*\]$", text, re.MULTILINE)
+        lanes.append([v for row in rows for v in json.loads(row)])
+    assert len(lanes[1]) == 8
+    np.testing.assert_allclose(means[0], means[1], atol=2e-5)
+    np.testing.assert_allclose(lanes[0], lanes[1], atol=2e-4)
 
 
 def test_all_noise_patterns_over_two_processes():

@@ -19,7 +19,8 @@ from kronline import processes
 from kronline.lab.runs.split import ENVIRONMENT, PARENT, Place
 
 LOOK = 0.05  # seconds between looks at the processes
-END = 15  # seconds for the others to come to the same end
+END = 15  # seconds for the others to fail in the same way
+FAILED = (1, 2, 130)  # exit codes of a process that may have left without the others
 
 
 def run(argv: Sequence[str], places: Sequence[Place], run_folder: str = "") -> int:
@@ -98,10 +99,10 @@ def _waited(
             return max(code for code in codes if code is not None)
         if processes.LOST in codes:
             return processes.LOST  # which has said why
-        if any(code is not None for code in codes):
+        if failed := [code for code in codes if code in FAILED]:
             ends = ends or time.monotonic() + END
             if time.monotonic() > ends:
-                return max(code for code in codes if code is not None)
+                return max(failed)
         time.sleep(LOOK)
 
 
