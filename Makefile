@@ -70,7 +70,7 @@ docs: install
 
 site: .venv/installed-docs
 	rm -rf build/site
-	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees . build/site
+	$(BIN)/python -m sphinx -W --keep-going -q -j auto -c docs -d build/doctrees . build/site
 	$(BIN)/python tests/docs/look.py build/site
 
 # a set of versions that works, for every platform; names no host

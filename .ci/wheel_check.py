@@ -1,21 +1,28 @@
 """Installs a wheel where there is no compiler, and sees that its kernels are used.
 
     python .ci/wheel_check.py dist/kronline-0.1.0-py3-none-manylinux_2_34_x86_64.whl
+    python .ci/wheel_check.py dist/kronline-0.1.0-py3-none-manylinux_2_34_x86_64.whl --bench 5
 
 A fresh environment, whose PATH has nothing but itself: each kernel that this CPU runs is loaded and
 proven (`kronline verify`), the best one without being asked for, the others by name. Without them
 pure JAX is used, and `kronline info` says why.
+
+With `--bench` the wheel's kernel is timed beside one that this machine's compiler builds, in turn,
+so many times, by `kronline bench --quick`: the medians of their fractions of the matmul rate may
+differ by a tenth. That takes two minutes a time, and a machine that does nothing else.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import venv
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PROVE = ("verify", "--cell", "LSTM(1, 2)", "--estimator", "kf_rtrl()", "--json")
@@ -25,7 +32,9 @@ def main() -> None:
     """Install, check, say how long it took."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
-    wheel = parser.parse_args().wheel.resolve()
+    parser.add_argument("--bench", type=int, default=0, metavar="TIMES")
+    args = parser.parse_args()
+    wheel = args.wheel.resolve()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -35,6 +44,8 @@ def main() -> None:
         subprocess.run([*pip, "-q", *limits, f"{wheel}[lab]"], check=True, cwd=place)
         print(f"installed in {time.monotonic() - began:.0f} s", flush=True)
         check(place)
+        if args.bench:
+            compare(place, args.bench)
     print(f"{wheel.name} holds: {time.monotonic() - began:.0f} s")
 
 
@@ -53,6 +64,29 @@ def check(place: Path) -> None:
     found = json.loads(done.stdout)
     assert found["path"] == "pure JAX" and "no C++ compiler was found" in found["reason"], found
     print(f"without them: {found['path']}, {found['reason']}")
+
+
+def compare(place: Path, times: int) -> None:
+    """The fraction of the matmul rate, with the wheel's kernel and with one that is built here."""
+    ways = {"the wheel's": {}, "built here": {"KRONLINE_NATIVE": "build"}}
+    found: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    for way in [*ways] * times:
+        here = {"PATH": f"{place}/venv/bin:{os.environ['PATH']}"} if ways[way] else {}
+        result = json.loads(
+            kronline(place, "bench", "--quick", "--json", **ways[way], **here).stdout
+        )
+        assert result["machine"]["native"], result["machine"]["native_reason"]
+        for row in result["rows"]:
+            if row["path"] == "fast":
+                what = (row["method"], row["cell"], row["hidden"], row["lanes"])
+                found.setdefault(what, {}).setdefault(way, []).append(row["fraction_of_matmul"])
+        print(f"{way}: {result['machine']['native_reason']}", flush=True)
+    apart = []
+    for what, both in found.items():
+        theirs, ours = (statistics.median(both[way]) for way in ways)
+        print(*what, f"the wheel's {theirs:.3f}, built here {ours:.3f}, ratio {theirs / ours:.3f}")
+        apart.append(abs(theirs / ours - 1))
+    assert apart and max(apart) <= 0.1, f"they differ by {max(apart):.0%}"
 
 
 def native(place: Path, **env: str) -> str:

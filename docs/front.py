@@ -9,25 +9,30 @@ import numpy as np
 from tables import HOME, RESULTS
 
 from kronline.lab.analysis.numbers import points
-from kronline.lab.report.style import PRINT, looks, using
+from kronline.lab.report.style import PRINT, using
 from kronline.lab.runs import folder
 
 OUT = HOME / "docs" / "figures" / "front.png"
-COPY = {  # what is drawn: label, runs of results/
-    "4 LRU blocks, exact traces: spatial(10)": "copy-deep.runs:l4-spatial-200k-s*",
-    "the same network, TBPTT-10": "copy-deep.runs:l4-tbptt-200k-s0",
-    "RHN, KF-TBPTT-10, 8 pairs": "copy-clip.runs:kf_tbptt-10--pairs-8-rate0.00316-seed?",
-    "RHN, KF-RTRL": "copy-clip.runs:kf_rtrl-rate0.001-seed?",
-    "RHN, TBPTT-10": "copy-clip.runs:tbptt-10-rate0.001-seed?",
-    "RHN, UORO": "copy-clip.runs:uoro-rate0.001-seed?",
+BLUE, RED, GREY = PRINT.colours[:3]
+NAMES = {"santafe_laser": "Santa Fe laser", "taylor": "Taylor", "sunspots": "Sunspots"}
+COPY = {  # what is drawn: name, runs of results/, how
+    "4 LRU blocks,\nspatial(10)": ("copy-deep.runs:l4-spatial-200k-s*", BLUE, "-"),
+    "4 LRU blocks,\nTBPTT-10": ("copy-deep.runs:l4-tbptt-200k-s0", BLUE, ":"),
+    "RHN, KF-TBPTT-10": ("copy-clip.runs:kf_tbptt-10--pairs-8-rate0.00316-seed?", RED, "-"),
+    "RHN, KF-RTRL": ("copy-clip.runs:kf_rtrl-rate0.001-seed?", RED, "--"),
+    "RHN, TBPTT-10": ("copy-clip.runs:tbptt-10-rate0.001-seed?", RED, ":"),
+    "RHN, UORO": ("copy-clip.runs:uoro-rate0.001-seed?", GREY, "-"),
 }
 STEPS = 200_000
 
 
 def main() -> None:
     """Draw it."""
-    with using(PRINT, 9):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.7), layout="constrained")
+    with using(PRINT, 10):
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(10.4, 4.1), layout="constrained", width_ratios=(1, 1)
+        )
+        figure.get_layout_engine().set(wspace=0.06)
         copy(left)
         streams(right)
         figure.savefig(OUT, dpi=150)
@@ -36,22 +41,23 @@ def main() -> None:
 
 def copy(axes: Any) -> None:
     """T over time steps: the mean over seeds, and their range."""
-    look = looks((label, label) for label in COPY)
     grid = np.linspace(0, STEPS, 201)
-    for label, place in COPY.items():
+    for name, (place, colour, dash) in COPY.items():
         runs = folder.find([f"{RESULTS}/{place}"])
-        own = look[label]
         seeds = np.array([_at(points(r, "T"), grid) for r in runs])
-        name = f"{label} ({len(runs)} seed{'s' * (len(runs) > 1)})"
-        style = {"color": own.colour(PRINT), "linestyle": own.dash}
-        axes.plot(grid / 1e3, seeds.mean(0), **style, label=name)
-        axes.fill_between(
-            grid / 1e3, seeds.min(0), seeds.max(0), color=style["color"], alpha=0.15, linewidth=0
-        )
+        mean = seeds.mean(0)
+        axes.plot(grid / 1e3, mean, color=colour, linestyle=dash, linewidth=2)
+        if len(runs) > 1:
+            low, high = seeds.min(0), seeds.max(0)
+            axes.fill_between(grid / 1e3, low, high, color=colour, alpha=0.15, linewidth=0)
+        label = f"{name}{' (1 seed)' * (len(runs) == 1)}"
+        at = (STEPS / 1e3, mean[-1])
+        axes.annotate(label, at, (5, 0), textcoords="offset points", va="center", color=colour)
+    axes.set_title("Copy task: length of the strings", loc="left", fontsize=11)
     axes.set_xlabel("time steps, thousands")
-    axes.set_ylabel("copy task: the curriculum's T")
-    axes.set_ylim(0, 92)
-    axes.legend(loc="upper left", fontsize=7, frameon=False)
+    axes.set_ylabel("T of the curriculum (more is better)")
+    axes.set_xlim(0, STEPS / 1e3)
+    axes.set_ylim(0, 72)
 
 
 def streams(axes: Any) -> None:
@@ -60,29 +66,41 @@ def streams(axes: Any) -> None:
     last = _errors(found, ["last value / class"])
     ours = _errors(found, ["kronline"])
     names = sorted(ours, key=lambda name: ours[name] / last[name], reverse=True)
-    models = {r["model"] for r in found if r["model"] not in ("last value / class", "kronline")}
-    deep = [m for m in models if m.startswith("deep-river")]
-    others = _errors(found, sorted(models - set(deep)))
-    groups = {
-        "the best of river's models, mean and last value": others,
-        "the best of deep-river's recurrent ones": _errors(found, deep),
-        "kronline, its defaults": ours,
+    models = {
+        r["model"] for r in found if not r["model"].startswith(("last value / class", "kronline"))
     }
-    look = looks((label, label) for label in groups)
-    for label, errors in groups.items():
-        own = look[label]
-        x = [errors[n] / last[n] for n in names]
+    deep = [m for m in models if m.startswith("deep-river")]
+    groups = {  # errors, marker, colour, whether it is filled, size
+        "deep-river, the best": (_errors(found, deep), "s", GREY, False, 6),
+        "river or naive, the best": (
+            _errors(found, sorted(models - set(deep))),
+            "D",
+            RED,
+            False,
+            6,
+        ),
+        "kronline, defaults": (ours, "o", BLUE, True, 8),
+    }
+    for label, (errors, marker, colour, full, size) in groups.items():
         axes.plot(
-            x, range(len(names)), own.marker, color=own.colour(PRINT), label=label, markersize=5
+            [errors[n] / last[n] for n in names],
+            range(len(names)),
+            marker,
+            color=colour,
+            markerfacecolor=colour if full else "none",
+            markeredgewidth=1.5,
+            markersize=size,
+            label=label,
         )
     axes.axvline(1, color=PRINT.muted, linewidth=1)
+    axes.set_title("Streams: error one step ahead", loc="left", fontsize=11)
     axes.set_xscale("log")
     axes.set_xticks([0.1, 0.3, 1, 3], ["0.1", "0.3", "1", "3"])
     axes.minorticks_off()
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("mean absolute error, over that of the last value")
-    axes.set_ylim(-0.7, len(names) + 2.1)
-    axes.legend(loc="upper left", fontsize=7, frameon=False)
+    axes.set_yticks(range(len(names)), [NAMES.get(n, n) for n in names])
+    axes.set_xlabel("error, over that of the last value (less is better)")
+    axes.set_ylim(-0.7, len(names) - 0.3)
+    axes.legend(loc="lower left", frameon=False, reverse=True, fontsize=9)
 
 
 def _at(line: Sequence[tuple[float, float]], grid: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Looks at the built site in a real browser: `python tests/docs/look.py build/site`.
 
-Every page is opened from a server on this machine, wide and narrow, and must ask for nothing
-elsewhere, complain of nothing, fit its window, and have no broken image. A search for "unbiased"
+Every page is opened from a server on this machine, wide by day and narrow by night, and must ask
+for nothing elsewhere, complain of nothing, fit its window, have no broken image, and be as light or
+as dark as it was asked to be; its formulas have the site's font. A search for "unbiased"
 must find the theory, from the server and from the files themselves.
 """
 
@@ -20,6 +21,9 @@ WORD, FOUND = "unbiased", "understand/"
 HITS = "[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))"
 BROKEN = "[...document.images].filter(i => !i.naturalWidth).map(i => i.src)"
 TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
+PAPER = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+UNREAD = "!!document.querySelector('math') && ![...document.fonts].some(f => f.status == 'loaded')"
+LOOKS = ((1400, False), (400, True))  # width, by night
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -43,15 +47,19 @@ def searched(page, root):
     return hits
 
 
-def wrong(page, url, width, home):
+def wrong(page, url, width, dark, home):
     """What is wrong with a page, as sentences."""
-    page.look(url, width)
+    page.look(url, width, dark=dark)
     elsewhere = [u for u in page.requests() if not u.startswith((home, "data:"))]
     found = [f"asks for {u}" for u in elsewhere]
     found += [f"says {c}" for c in page.complaints()]
     found += [f"has the broken image {i}" for i in page.value(BROKEN)]
     if (more := page.value(TOO_WIDE)) > 0:
         found.append(f"is {more} pixels wider than {width}")
+    if (sum(page.value(PAPER)) < 3 * 128) != dark:
+        found.append(f"is {'light by night' if dark else 'dark by day'}")
+    if page.value(UNREAD):
+        found.append("has formulas without the font for them")
     return found
 
 
@@ -68,8 +76,8 @@ def main(site):
     faults = []
     with TemporaryDirectory() as folder, browser.Browser(folder) as page:
         for file in pages:
-            for width in (1400, 400):
-                faults += [f"{file} {w}" for w in wrong(page, f"{home}/{file}", width, home)]
+            for look in LOOKS:
+                faults += [f"{file} {w}" for w in wrong(page, f"{home}/{file}", *look, home)]
         for root in (home, site.resolve().as_uri()):
             hits = searched(page, root)
             if not any(FOUND in hit for hit in hits):
