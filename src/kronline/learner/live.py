@@ -86,6 +86,12 @@ def _flat(a: Array) -> Array:
 
 
 @lru_cache(maxsize=256)
+def unpack(layout: Layout) -> Callable[..., State]:
+    """The program that makes a state of a packed one."""
+    return jax.jit(layout.unpacked)
+
+
+@lru_cache(maxsize=256)
 def program(engine: Engine, layout: Layout) -> Callable[..., Any]:
     """One step of a packed state, in place."""
 
@@ -157,7 +163,7 @@ class Live:
     @property
     def state(self) -> State:
         """The learner's state, as an ordinary one: a copy."""
-        return jax.tree.map(jnp.copy, jax.jit(self._layout.unpacked)(*self._packed))
+        return jax.tree.map(jnp.copy, unpack(self._layout)(*self._packed))
 
     def step(
         self, x: Any, y: Any = None, *, reset: Any = None, weight: Any = None, lanes: Any = None

@@ -74,6 +74,7 @@ def settings_of(kind: type) -> Callable[[T], T]:
         def __init__(self: Any, **settings: Any) -> None:
             self._begin(settings)
 
+        __init__.__qualname__ = f"{cls.__name__}.__init__"  # as an error names it
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         __init__.__signature__ = inspect.Signature([this, *own, KEY])  # type: ignore[attr-defined]
         cls.__init__ = __init__  # type: ignore[method-assign]

@@ -3,6 +3,7 @@
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from datetime import date, time
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,10 @@ def _plain(name: Any, v: Any) -> float | str | None:
             return float(v)
         except OverflowError:
             return math.inf
+    fix = ""
+    if isinstance(v, date | time):
+        fix = "; give its parts that count, as a text each: the month, the weekday, the hour"
     raise TypeError(
-        f"feature {name!r} must be a number, a boolean, a text or None, got {type(v).__name__}"
+        f"feature {name!r} must be a number, a boolean, a text or None, got "
+        f"{type(v).__name__}{fix}"
     )

@@ -10,6 +10,7 @@ from kronline.lab.learn.timing import Timing, quantile
 from kronline.lab.learn.worker import Worker
 from kronline.lab.wording import plural
 
+TIMED = 100  # events, with fewer a rate is that of the compiler
 MEASURES = {
     "regress": "mean absolute error",
     "forecast": "mean absolute error",
@@ -60,10 +61,11 @@ def line(found: dict[str, Any]) -> str:
     parts = [plural(found["events"], "event")]
     if found["rejected"]:
         parts[0] += f" ({plural(found['rejected'], 'line')} rejected)"
-    if found["events_per_second"]:
-        parts.append(f"{found['events_per_second']:,.0f} events/s")
-    if found["median_microseconds"]:
-        parts.append(f"{found['median_microseconds']:,.0f} µs an event")
+    if found["events"] >= TIMED:
+        if found["events_per_second"]:
+            parts.append(f"{found['events_per_second']:,.0f} events/s")
+        if found["median_microseconds"]:
+            parts.append(f"{found['median_microseconds']:,.0f} µs an event")
     if found["task"] == "anomaly":
         parts.append(f"{found['alarms']:,} alarms")
         if found["score_of_odd"] is not None:
