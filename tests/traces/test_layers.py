@@ -78,7 +78,7 @@ def test_pairs_without_their_own_rows_are_biased(monkeypatch):
     def forgetful(old, *rest):
         return merged(old._replace(own=0 * old.own), *rest)
 
-    monkeypatch.setattr(cross_layer, "_merged", forgetful)
+    monkeypatch.setattr(cross_layer, "_pushed", forgetful)
     jax.clear_caches()
     assert not all(check.ok for check in bias(TWO, kl.kf_tbptt(2, 1), "two layers"))
     monkeypatch.undo()

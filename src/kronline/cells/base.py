@@ -28,6 +28,7 @@ from kronline.cells.layers import Layers, UnitLayer
 from kronline.cells.pieces import Input, Linear, Piece, apply, features
 from kronline.linearised import Vector
 from kronline.linearised.gradients import Grads
+from kronline.linearised.layers import some, spread, times
 
 Params = Any
 
@@ -195,7 +196,7 @@ class LinearCell(Cell):
             W = masked(params[name], weights[name])
             feats[name] = features(pieces, W.dtype)
             z = apply(W, pieces)
-            met[name] = z if dz is None else z + dz[name]
+            met[name] = z if dz is None or name not in dz else z + dz[name]
             return met[name]
 
         new = self.forward(linear, s, x)
@@ -234,18 +235,62 @@ class LinearCell(Cell):
         return tuple(found)
 
     def rows(
-        self, params: Params, s: Vector, x: Input, P: Float[Array, "p c"], places: np.ndarray
-    ) -> tuple[Float[Array, "p N"], dict[str, Float[Array, "p r n"]]]:
-        """`P H`, and `P M` of every weight: one reverse pass per row of P; H is not formed.
+        self,
+        params: Params,
+        s: Vector,
+        x: Input,
+        layers: tuple[jac.Layer, ...],
+        u: int,
+        S: Float[Array, "c c n"],
+        P: tuple[Float[Array, "R c n"], ...],
+        names: tuple[str, ...],
+    ) -> tuple[tuple[Array, tuple[Array, ...]], dict[str, Float[Array, "R r n"]]]:
+        """`P H` and `P M` for one row P of each of a layer's states; H and M are not formed.
+
+        A state of the layer depends on the layers below by the layer's inputs alone: so what passes
+        down is `P D W` on these, of as many numbers as the inputs, and one reverse pass per row
+        through what lies below.
 
         Args:
             params, s, x: of the step.
-            P: its columns at these places of the new state; the others are zero.
-            places: c of them. What only moves other places is not computed.
+            layers: as `structure` tells of them.
+            u: whose states' rows these are, c n of them.
+            S: their columns in the layer itself, where they are diagonal.
+            P: their columns in the layers below.
+            names: weights to return `P M` of; all belong to the layers below, or to none.
+
+        Returns:
+            S and P of `P H`; and `P M` of each weight.
         """
-        zero = {name: jnp.zeros(w.shape[1:], s.dtype) for name, w in self.weights().items()}
-        _, back = jax.vjp(lambda s, dz: self.traced(params, dz, s, x)[0][places], s, zero)
-        return jax.vmap(back)(P)
+        weights = self.weights()
+        reached = [w.name for layer in layers[: u + 1] for w in layer.weights]
+        zero = {name: jnp.zeros(weights[name].shape[1:], s.dtype) for name in names}
+
+        def inputs(s: Vector, dz: dict[str, Array]) -> Any:
+            _, feats, z = self._traced(params, dz, s, x)
+            return {name: feats[name] for name in reached}, z
+
+        _, back, z = jax.vjp(inputs, s, zero, has_aux=True)
+        now, down, PM = self._layers(s, z), {}, {}
+        for w in layers[u].weights:
+            W = some(masked(params[w.name], weights[w.name]), w.gates, 1)
+            SD = times(S, now[u].D[w.name])
+            # row (a, j): Σ_g SD[a,g,j] W[:,g,j]
+            parts = [SD[:, g, :, None] * W[:, g].T[None] for g in range(len(w.gates))]
+            down[w.name] = jnp.asarray(sum(parts)).reshape(-1, len(W))
+        for layer, jacobian, p in zip(layers, now, P, strict=False):
+            for w in layer.weights:
+                W = some(masked(params[w.name], weights[w.name]), w.gates, 1)
+                PD = times(p, jacobian.D[w.name])
+                down[w.name] = jnp.einsum("Rgn,mgn->Rm", PD, W)
+                PM[w.name] = spread(PD, w.gates, w.of, 1)
+        ds, dz = jax.vmap(back)(down)
+        PH = tuple(
+            layer.state(ds) + times(p, jacobian.E)
+            for layer, jacobian, p in zip(layers, now, P, strict=False)
+        )
+        PM = {name: dz[name] + PM[name] if name in PM else dz[name] for name in names}
+        return (times(S, now[u].E), PH), PM
 
     def _diagonal_layers(self) -> tuple[UnitLayer, ...]:
         found = self.diagonal()

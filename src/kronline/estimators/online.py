@@ -161,8 +161,9 @@ class Online(Estimator):
         if isinstance(cell, LinearCell):
             rows, met = cell.rows, cell.met
             steps = steps._replace(
-                few_rows=lambda t, P, places: rows(*_at(given, t), P, places),
-                met_at=lambda t: met(*_at(given, t)),
+                given=given,
+                rows_at=lambda given, t, *of_layer: rows(*_at(given, t), *of_layer),
+                met_at=lambda given, t: met(*_at(given, t)),
             )
         past, memory = self.trace.segment(memory, steps, noise, d0, "start")
         return end, memory, exact._replace(cell=gr.joined(exact.cell, past)), seen

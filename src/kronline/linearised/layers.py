@@ -48,6 +48,12 @@ def spread(a: Array, which: tuple[int, ...], of: int, axis: int) -> Array:
     return jnp.concatenate(parts, axis)
 
 
+def times(S: Float[Array, "*k c b n"], D: Float[Array, "*k b g n"]) -> Float[Array, "*k c g n"]:
+    """`S D`, unit by unit."""
+    parts = [S[..., :, b, None, :] * D[..., None, b, :, :] for b in range(S.shape[-2])]
+    return sum(parts[1:], parts[0])
+
+
 class LayerWeight(NamedTuple):
     """One weight of a layer."""
 

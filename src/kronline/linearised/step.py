@@ -10,13 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kronline.linearised.gradients import Grads, outer
-from kronline.linearised.layers import LayerJac, Met
+from kronline.linearised.layers import Layer, LayerJac, Met
 from kronline.linearised.sensitivity import Sensitivity, Vector
 from kronline.linearised.statejac import StateJac
 
@@ -92,6 +93,26 @@ class Kronecker(Lin):
     def rows(self, P: Float[Array, "p N"]) -> tuple[Float[Array, "p N"], dict[str, Array]]:
         """`P H`, and `P M` of every weight (p, r, n)."""
         return self.H.rmm(P), {k: g.M.lmul(P) for k, g in self.groups.items()}
+
+    def rows_of(
+        self,
+        layers: tuple[Layer, ...],
+        u: int,
+        S: Float[Array, "c c n"],
+        P: tuple[Float[Array, "R c n"], ...],
+        names: tuple[str, ...],
+    ) -> tuple[Any, dict[str, Array]]:
+        """As `LinearCell.rows`, from H and M."""
+        c, _, n = S.shape
+        full = jnp.zeros((c * n, self.state.size), S.dtype)
+        # row (a, j), column (b, j)
+        own = jnp.einsum("abj,ji->ajbi", S, jnp.eye(n, dtype=S.dtype))
+        for layer, part in zip(layers, (*P, own), strict=False):
+            full = full.at[:, layer.places.reshape(-1)].set(part.reshape(c * n, -1))
+        PH, PM = self.rows(full)
+        new = layers[u].state(PH).reshape(c, n, c, n)
+        S = jnp.diagonal(new, axis1=1, axis2=3)
+        return (S, tuple(layer.state(PH) for layer in layers[:u])), {n: PM[n] for n in names}
 
     @property
     def met(self) -> Met:

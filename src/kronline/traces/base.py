@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kronline.linearised import Grads, Kronecker, Lin, Met, Structure
@@ -37,37 +36,37 @@ class Steps(NamedTuple):
     length: int
     at: Callable[[Any], Lin]  # step t of the segment; t may be a traced integer
     resets: Bool[Array, " k"]  # a reset applies before its step, and cuts everything older
-    # P H of step t, and P M of every weight, for few rows P, without H or M; None: by `at`
-    few_rows: Callable[..., tuple[Array, dict[str, Array]]] | None = None
-
-    met_at: Callable[[Any], Met] | None = None  # layers and ĥ of step t; None: by `at`
+    given: Any = None  # what the steps depend on, for functions below that take it
+    # of given and t: rows of H and M of one layer's states, without H or M (`LinearCell.rows`)
+    rows_at: Callable[..., Any] | None = None
+    met_at: Callable[[Any, Any], Met] | None = None  # of given and t: layers and ĥ; None: by `at`
 
     def met(self) -> Met:
         """The layers and ĥ of all steps, stacked on a leading axis."""
 
         def at(t: Any) -> Met:
             if self.met_at is not None:
-                return self.met_at(t)
+                return self.met_at(self.given, t)
             lin = self.at(t)
             assert isinstance(lin, Kronecker)
             return lin.met
 
         return jax.vmap(at)(jnp.arange(self.length))
 
-    def rows(
-        self, t: Any, P: Float[Array, "p N"], places: np.ndarray
-    ) -> tuple[Array, dict[str, Array]]:
-        """`P H` of step t, and `P M` of every weight; P is zero but at these places."""
-        if self.few_rows is not None:
-            return self.few_rows(t, P[:, places], places)
-        lin = self.at(t)
-        assert isinstance(lin, Kronecker)
-        return lin.rows(P)
+    def rows(self, t: Any, *of_layer: Any) -> tuple[Any, dict[str, Array]]:
+        """`P H` and `P M` of step t, for rows P of one layer's states, as `LinearCell.rows`."""
+        assert self.rows_at is not None
+        return self.rows_at(self.given, t, *of_layer)
 
 
 def one_step(lin: Lin, reset: Bool[Array, ""]) -> Steps:
     """A segment of one step."""
-    return Steps(1, lambda _: lin, reset[None])
+
+    def rows(lin: Lin, t: Any, *of_layer: Any) -> tuple[Any, dict[str, Array]]:
+        assert isinstance(lin, Kronecker)
+        return lin.rows_of(*of_layer)
+
+    return Steps(1, lambda _: lin, reset[None], given=lin, rows_at=rows)
 
 
 class Moments(NamedTuple):

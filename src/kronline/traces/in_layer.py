@@ -23,6 +23,7 @@ from kronline import native
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Grads, Layer, LayerWeight, Met, Structure
 from kronline.linearised import gradients as gr
+from kronline.linearised.layers import times
 from kronline.noise import Noise
 from kronline.show import called
 from kronline.traces.base import Read, Steps, Trace, since_reset
@@ -163,12 +164,6 @@ def moves(met: Met, resets: Bool[Array, " k"]) -> dict[str, Move]:
             feats = jnp.where(counts[:, None], met.feats[name], 0)
             found[name] = Move(feats, jnp.where(counts[:, None, None, None], times(S, D), 0), S0)
     return found
-
-
-def times(S: Float[Array, "*k c b n"], D: Float[Array, "*k b g n"]) -> Float[Array, "*k c g n"]:
-    """`S D`, unit by unit."""
-    parts = [S[..., :, b, None, :] * D[..., None, b, :, :] for b in range(S.shape[-2])]
-    return sum(parts[1:], parts[0])
 
 
 def _later(

@@ -7,6 +7,7 @@ How the k + r terms are mixed is chosen from inner products, which for the right
 over some of their rows only: the mean is exact for every choice.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -97,36 +98,44 @@ def _merge(
     N, p = A.shape[:2]
     B = terms(A, M, H, resets)
     some = B[:, (2 * jnp.arange(rows) + 1) * N // (2 * rows)].reshape(len(B), -1)
-    mix, merged = chosen(U, some, N / rows, signs, p)
+    ((mix, merged),) = chosen([(U, some)], N / rows, signs, p)
     mixed = jnp.einsum("jNrn,ji->Nirn", B, mix.right)
     dA = pulled(delta, A if start else mixed)
     return mixed, (mix.left.T @ U, merged, dA)
 
 
 def chosen(
-    U: Float[Array, "K m"],
-    B: Float[Array, "K x"],
+    factors: Sequence[tuple[Float[Array, "K m"], Float[Array, "K x"]]],
     share: float,
     signs: Float[Array, " K-1"],
     pairs: int,
-) -> tuple[Mix, MergeInfo]:
-    """How K products are mixed into r, and what is known of that.
+) -> list[tuple[Mix, MergeInfo]]:
+    """How K products are mixed into r, and what is known of that, for each of some weights.
 
     Args:
-        U: their left factors; the last r belong to the old pairs.
-        B: their right factors, or some of their rows.
+        factors: of each weight, the left factors, of which the last r belong to the old pairs; and
+            the right factors, or some of their rows.
         share: how many times as many rows there are.
         signs: for all but one.
         pairs: r.
     """
-    scale = scales(U, B)
-    u, b = U * scale.u[:, None], B * scale.b[:, None]
-    Gu, Gb = u @ u.T, b @ b.T * share
-    left, right, variance = balanced(Gu, Gb, signs, pairs)
-    before = jnp.sum(Gu[-pairs:, -pairs:] * Gb[-pairs:, -pairs:])
-    after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
-    info = MergeInfo(*(scale.undone(a) for a in (variance, before, after)))
-    return Mix(scale.left[:, None] * left, scale.right[:, None] * right, variance), info
+    scaled = [scales(U, B) for U, B in factors]
+    grams = []
+    for (U, B), scale in zip(factors, scaled, strict=True):
+        u, b = U * scale.u[:, None], B * scale.b[:, None]
+        grams.append((u @ u.T, b @ b.T * share))
+    # all weights at once: one small program, not one for each
+    Gus, Gbs = (jnp.stack(G) for G in zip(*grams, strict=True))
+    mixes = jax.vmap(lambda Gu, Gb: balanced(Gu, Gb, signs, pairs))(Gus, Gbs)
+    out = []
+    for i, ((Gu, Gb), scale) in enumerate(zip(grams, scaled, strict=True)):
+        left, right, variance = (a[i] for a in mixes)
+        before = jnp.sum(Gu[-pairs:, -pairs:] * Gb[-pairs:, -pairs:])
+        after = jnp.sum((left.T @ Gu @ left) * (right.T @ Gb @ right))
+        info = MergeInfo(*(scale.undone(a) for a in (variance, before, after)))
+        mix = Mix(scale.left[:, None] * left, scale.right[:, None] * right, variance)
+        out.append((mix, info))
+    return out
 
 
 def carried_noise(
