@@ -32,6 +32,12 @@ int64_t parts_of_a_lane(int64_t lanes, int64_t threads, int64_t most) {
   return std::clamp<int64_t>(ceil_div(threads, lanes), 1, most);
 }
 
+// How many of the pool's threads so many multiplications are worth: to wake one takes longer than
+// 2^16 of them.
+int64_t threads_for(const ffi::ThreadPool& pool, int64_t work) {
+  return std::clamp<int64_t>(work >> 16, 1, pool.num_threads());
+}
+
 Shape shape_of(Any D, ffi::Span<const int64_t> reads) {
   auto d = D.dimensions();
   const int64_t rank = d.size(), n = d[rank - 1], r = d[rank - 2], q = d[rank - 3];
@@ -90,7 +96,7 @@ ffi::Error merge_pair(ffi::ThreadPool pool, ffi::Span<const int64_t> reads,
   const int64_t per_part = ceil_div(panels, parts) * Lanes<T>::kCols;
   std::vector<std::atomic<int64_t>> done(s.lanes);
   for (auto& d : done) d = 0;
-  parallel(pool, s.lanes * parts, [&](int64_t item) {
+  parallel(pool, pool.num_threads(), s.lanes * parts, [&](int64_t item) {
     const int64_t l = item / parts, from = item % parts * per_part;
     MergePair<T> m = lane(l);
     m.prepare(s);
@@ -109,7 +115,7 @@ ffi::Error rmm(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, Any WT, Any
 
   const int64_t parts = parts_of_a_lane(s.lanes, pool.num_threads(), ceil_div(p, 256));
   const int64_t per_part = ceil_div(ceil_div(p, kRows), parts) * kRows;
-  parallel(pool, s.lanes * parts, [&](int64_t item) {
+  parallel(pool, pool.num_threads(), s.lanes * parts, [&](int64_t item) {
     const int64_t l = item / parts, from = item % parts * per_part;
     if (from >= p) return;
     const T* E_l = at<T>(E, l, s.q * s.N());
@@ -157,7 +163,7 @@ ffi::Error merge_segment(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, i
     };
   };
   if (s.lanes >= pool.num_threads()) {
-    parallel(pool, s.lanes, [&](int64_t l) {
+    parallel(pool, pool.num_threads(), s.lanes, [&](int64_t l) {
       MergeSegment<T> w = lane(l);
       w.Ps = scratch<T>(4, MergeSegment<T>::Ps_size(s, k));
       w.push(s, 0, N);
@@ -177,10 +183,10 @@ ffi::Error merge_segment(ffi::ThreadPool pool, ffi::Span<const int64_t> reads, i
     w.Ps = Ps;
     const int64_t parts = std::clamp<int64_t>(ceil_div(N, 64), 1, pool.num_threads());
     auto rows = [&](auto work) {
-      parallel(pool, parts, [&](int64_t i) { work(i * N / parts, (i + 1) * N / parts); });
+      parallel(pool, pool.num_threads(), parts, [&](int64_t i) { work(i * N / parts, (i + 1) * N / parts); });
     };
     rows([&](int64_t from, int64_t to) { w.push(s, from, to); });
-    parallel(pool, ceil_div(p * C, 4 * cols), [&](int64_t c) {
+    parallel(pool, pool.num_threads(), ceil_div(p * C, 4 * cols), [&](int64_t c) {
       w.columns(s, c * 4 * cols, std::min((c + 1) * 4 * cols, p * C));
     });
     w.choose(s, right.data());
@@ -231,8 +237,9 @@ ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any 
   const int64_t rank = d.size(), n = d[rank - 1], g = d[rank - 2], c = d[rank - 3], k = d[rank - 4];
   const int64_t m = h.dimensions().back(), lanes = h.element_count() / (k * m);
   in_place(e, e_out);
-  const int64_t parts = parts_of_a_lane(lanes, pool.num_threads(), m);
-  parallel(pool, lanes * parts, [&](int64_t item) {
+  const int64_t threads = threads_for(pool, lanes * m * (c + k) * c * g * n);
+  const int64_t parts = parts_of_a_lane(lanes, threads, m);
+  parallel(pool, threads, lanes * parts, [&](int64_t item) {
     const int64_t l = item / parts, part = item % parts;
     const T* d = at<T>(delta, l, c * n);
     const bool silent = std::all_of(d, d + c * n, [](T x) { return x == 0; });

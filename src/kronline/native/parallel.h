@@ -29,12 +29,18 @@ struct FlushDenormals {
 #endif
 };
 
-// Runs work(0), ..., work(items - 1) on the calling thread and on whatever threads are free.
+// Runs work(0), ..., work(items - 1) on the calling thread and on whatever others of `threads` are
+// free; one thread is the calling one, and nobody is woken.
 // A thread begins with the share that it had the last time, which its cache may still hold, and
 // helps with the others' when it is done.
 template <typename Work>
-void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
+void parallel(ffi::ThreadPool& pool, int64_t threads, int64_t items, const Work& work) {
   if (items == 0) return;
+  if (threads == 1 || items == 1) {
+    FlushDenormals flush;
+    for (int64_t i = 0; i < items; ++i) work(i);
+    return;
+  }
   struct Share {
     alignas(64) std::atomic<int64_t> next{0};
     std::atomic<bool> taken{false};
@@ -44,7 +50,7 @@ void parallel(ffi::ThreadPool& pool, int64_t items, const Work& work) {
     std::vector<Share> shares;
     alignas(64) std::atomic<int64_t> finished{0};
   };
-  const int64_t count = std::clamp<int64_t>(pool.num_threads(), 1, items);
+  const int64_t count = std::clamp<int64_t>(threads, 1, items);
   auto shared = std::make_shared<Shared>(count);
   for (int64_t s = 0; s < count; ++s) shared->shares[s].next = s * items / count;
   const Work* w = &work;  // outlives every item, not every task: a late task finds no item left
