@@ -33,6 +33,7 @@ HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
 PAGES = tuple(HOME / "docs" / f"{name}.md" for name in ("speed", "results", "beyond"))
 NOISE = ("noise", "noise-ptb")  # files of results/, with a run of that name and its page
+LARGER = 64  # cores of a larger machine
 LEARNT = ("bits right, T − 5 to T, %", "solved, each seed")  # of copy runs, when they have ended
 MARK = re.compile(r"(<!-- table (\S+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 
@@ -482,6 +483,20 @@ def series() -> str:
     return table(["NMSE", *heads, "seeds"], rows)
 
 
+def paper_cost() -> str:
+    """Hours and memory of the paper's experiments, from measured steps."""
+    found = json.loads((RESULTS / "paper-cost.json").read_text())
+    runs, cores = found["plan"]["runs"], found["machine"]["cores"]
+    rows = []
+    for r in sorted(found["rows"], key=lambda r: (r["task"] != "text", r["lanes"], r["hours"])):
+        whole = runs * r["hours"]
+        times = [f"{r['hours']:,.1f}", f"{whole:,.0f}", f"{whole * cores / LARGER:,.1f}"]
+        method = labels.method(r["method"])
+        rows.append([r["task"], method, r["lanes"], f"{r['ms']:.3g}", r["MiB"], *times])
+    heads = ["ms per step", "MiB", "one run, hours", f"{runs} runs", f"{runs} runs, {LARGER} cores"]
+    return table(["", "", "lanes", *heads], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "variance-time": variance_time,
@@ -504,6 +519,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lstm-copy": lstm_copy,
     "lstm-ptb": lstm_ptb,
     "series": series,
+    "paper-cost": paper_cost,
 }
 
 if __name__ == "__main__":
