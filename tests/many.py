@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from kronline.lab.runs.split import free_port
+
 TRAIN = ["copy", "--hidden", "8", "--lanes", "8", "--log-every", "5", "--save-every", "10"]
 # seconds, for a machine that is busy; and proxies that answer nobody are no trouble
 PATIENT = {
@@ -26,6 +28,22 @@ def started(*words, **env):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def programs(code, of, patience=60):
+    """So many processes of a program that is no command: they have joined when `code` begins."""
+    head = "import sys, time; from kronline import processes; process = int(sys.argv[1])\n"
+    head += f"processes.start(sys.argv[2], process, {of}, patience={patience})\n"
+    address = f"127.0.0.1:{free_port()}"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-u", "-c", head + code, str(i), address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(of)
+    ]
 
 
 def ended(process, timeout=300):

@@ -37,7 +37,8 @@ MEET = 900  # seconds that a process waits for the others between two programs
 LOST = 4  # the exit code of a process that has lost another
 LOOK = 0.5  # seconds between looks
 SHORT = 0.01  # seconds between looks at what comes soon
-FINISHED = "finished"  # where processes say that they have come to the end
+SAME = 3  # seconds for processes to come to the same error
+FINISHED, ERROR = "finished", "error"  # where processes say that they have come to the end, or why
 PAST = "no_grpc_proxy"  # the variable by which gRPC, JAX's way to the coordinator, is told
 MEANT = (b"recoverable task feature", b"peer ranks")  # in what JAX's runtime and gloo say of it
 
@@ -119,7 +120,7 @@ def _at_most(seconds: float, message: str, written: "_Filtered") -> Iterator[Non
 
 def _address(coordinator: str) -> tuple[str, int]:
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"coordinator must be HOST:PORT, 127.0.0.1:8476 say, got {coordinator!r}")
     return host, int(port)
 
@@ -275,6 +276,31 @@ def got(name: str, timeout: float = MEET) -> str:
 def forget(name: str) -> None:
     """What was said is no longer needed."""
     _client().key_value_delete(f"kronline {name}")
+
+
+def said_by_first(error: str) -> bool:
+    """Before the end by an error: whether process 0 ends by the same, and says it.
+
+    Process 0 waits for the others meanwhile: without the coordinator JAX's runtime aborts them.
+    """
+    if _watch is None:
+        return False
+    _watch.over = True
+    until = time.monotonic() + SAME
+    try:
+        if not first():
+            same = got(f"{ERROR} 0", SAME) == error
+            put(f"{ERROR}s/{_watch.process}", "")
+            return same
+        put(f"{ERROR} 0", error)
+        while time.monotonic() < until:
+            if len(_watch.client.key_value_dir_get(f"kronline {ERROR}s")) == _watch.of - 1:
+                time.sleep(LOOK)  # for them to end
+                break
+            time.sleep(SHORT)
+    except jax.errors.JaxRuntimeError:
+        pass
+    return False
 
 
 def stop() -> None:

@@ -148,7 +148,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except (UsageError, OSError) as e:
-        print(f"kronline: {e}", file=sys.stderr)
+        if not split.said_by_another():
+            print(f"kronline: {e}", file=sys.stderr)
         code = 2
     except (MemoryError, jax.errors.JaxRuntimeError) as e:
         if not memory.ran_out(e):

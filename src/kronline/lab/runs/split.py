@@ -7,7 +7,6 @@ Open MPI say, as JAX reads it.
 import os
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +22,12 @@ from kronline.lab.runs import train
 from kronline.lab.tasks import Task
 
 PARENT = "KRONLINE_PARENT"  # set where a process of ours has started this one, and watches it
+BESIDE = "KRONLINE_BESIDE"  # set where it has started process 0, too
 ENVIRONMENT = {
     "coordinator": "KRONLINE_COORDINATOR",
     "process": "KRONLINE_PROCESS",
     "of": "KRONLINE_OF",
 }
-SAME = 3  # seconds for process 0 to say what is wrong, if it is wrong for all
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,17 @@ def places(args: Any) -> list[Place]:
     """Of the processes that a command is to start for its work; none: it does it by itself."""
     if not isinstance(args, Split) or getattr(args, "print_config", False) or PARENT in os.environ:
         return []
-    if mine := place(args):
-        return [mine]
-    return here(args.processes) if args.processes != 1 else []
+    for name in ("START", "PATIENCE"):
+        _seconds(name)
+    if args.processes != 1:
+        if any(getattr(args, name) is not None for name in ENVIRONMENT):
+            raise UsageError(
+                "--processes starts all processes on this machine; leave it out where each is "
+                "started by itself, with --coordinator, --process and --of"
+            )
+        return here(args.processes)
+    mine = place(args)
+    return [mine] if mine else []
 
 
 def here(count: int) -> list[Place]:
@@ -121,6 +128,11 @@ def _cluster() -> Place | None:
     return None
 
 
+def said_by_another() -> bool:
+    """Whether what is wrong with the command is said by process 0, beside this one."""
+    return BESIDE in os.environ and os.environ.get(ENVIRONMENT["process"]) != "0"
+
+
 @contextmanager
 def joined(args: Split) -> Iterator[None]:
     """This process, among the others for as long as the command takes; or alone, as ever.
@@ -145,10 +157,10 @@ def joined(args: Split) -> Iterator[None]:
         )
         yield
         processes.stop()
-    except UsageError as e:
-        if where.process:
-            time.sleep(SAME)
-        _leave(2, f"kronline: process {where.process}: {e}")
+    except (UsageError, OSError) as e:
+        _leave(
+            2, "" if processes.said_by_first(str(e)) else f"kronline: process {where.process}: {e}"
+        )
     except KeyboardInterrupt:
         _leave(130, "")
     except Exception as e:

@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from kronline import processes
-from kronline.lab.runs.split import ENVIRONMENT, PARENT, Place
+from kronline.lab.runs.folder import CONFIG
+from kronline.lab.runs.split import BESIDE, ENVIRONMENT, PARENT, Place
 
 LOOK = 0.05  # seconds between looks at the processes
 END = 15  # seconds for the others to fail in the same way
@@ -39,7 +41,8 @@ def run(argv: Sequence[str], places: Sequence[Place], run_folder: str = "") -> i
         try:
             cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
             for i, place in enumerate(places):
-                children.append(_started(argv, place, share(cores, i, len(places))))
+                env = {BESIDE: "1"} if len(places) > 1 else {}
+                children.append(_started(argv, place, share(cores, i, len(places)), env))
             return _waited(children, places, run_folder)
         finally:
             for child in children:
@@ -48,10 +51,12 @@ def run(argv: Sequence[str], places: Sequence[Place], run_folder: str = "") -> i
                     child.wait()
 
 
-def _started(argv: Sequence[str], place: Place, cores: list[int]) -> subprocess.Popen[bytes]:
+def _started(
+    argv: Sequence[str], place: Place, cores: list[int], more: dict[str, str]
+) -> subprocess.Popen[bytes]:
     told = {ENVIRONMENT[name]: str(value) for name, value in place._asdict().items()}
     words = [sys.executable, "-m", "kronline", *argv]
-    env = os.environ | told | {PARENT: str(os.getpid())}
+    env = os.environ | told | more | {PARENT: str(os.getpid())}
     child = subprocess.Popen(words, env=env, start_new_session=True)
     if cores:
         with suppress(OSError):  # it has ended already
@@ -115,5 +120,6 @@ def _killed(place: Place, code: int, run_folder: str) -> str:
             f": where JAX says so above, process 0, the coordinator at {place.coordinator}, ended, "
             "or cannot be reached"
         )
-    again = f"go on with `kronline resume {run_folder}`" if run_folder else "start it again"
+    begun = run_folder and Path(run_folder, CONFIG).is_file()
+    again = f"go on with `kronline resume {run_folder}`" if begun else "start it again"
     return f"{what}; its others are ended, too; {again}"
