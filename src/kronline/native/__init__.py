@@ -7,7 +7,7 @@ pure JAX computes the same.
 """
 
 from kronline.native.build import KernelError, Library, library
-from kronline.native.calls import MOST_SLOTS, merge_pair, merge_segment, push_traces, rmm
+from kronline.native.calls import MOST_SLOTS, merge_pair, merge_segment, mix, push_traces, rmm
 from kronline.native.choice import Status, active, choose, status, usable, use
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "library",
     "merge_pair",
     "merge_segment",
+    "mix",
     "push_traces",
     "rmm",
     "status",

@@ -24,6 +24,7 @@ TARGETS = (
     "kronline_merge_pair",
     "kronline_rmm",
     "kronline_merge_segment",
+    "kronline_mix",
     "kronline_push_traces",
 )
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither

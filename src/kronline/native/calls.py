@@ -126,6 +126,29 @@ def merge_segment(
     return Merged(*_over_lanes(call)(WT, D, E, resets, signs, delta, U, A))
 
 
+def mix(
+    Gu: Float[Array, "K K"], Gb: Float[Array, "K K"], signs: Float[Array, " K-1"], pairs: int
+) -> tuple[Float[Array, "K r"], Float[Array, "K r"], Float[Array, ""]]:
+    """How K products become r: `balanced` of `traces/mixing.py`.
+
+    Args:
+        Gu, Gb: the Gram matrices of the left and of the right factors.
+        signs: of all terms but the first.
+        pairs: r.
+
+    Returns:
+        what left and right factors are multiplied with, and the variance.
+    """
+
+    def call(*lanes: Array) -> Any:
+        *before, K, _ = lanes[0].shape
+        shapes = ((*before, K, pairs), (*before, K, pairs), tuple(before))
+        out = [jax.ShapeDtypeStruct(shape, lanes[0].dtype) for shape in shapes]
+        return tuple(jax.ffi.ffi_call("kronline_mix", out)(*lanes, pairs=np.int64(pairs)))
+
+    return _over_lanes(call, shares=False)(Gu, Gb, signs)
+
+
 MOST_SLOTS = 4  # of a unit, that `push_traces` takes
 
 

@@ -3,6 +3,7 @@
 //   merge_pair:     merge_pair.h, one pair of KF-RTRL
 //   rmm:            jacobian.h, P <- P H, in place
 //   merge_segment:  merge_segment.h, a segment of KF-TBPTT, or a step of OK
+//   mix:            mix.h, how K products become r, from their Gram matrices
 //   push_traces:    push_traces.h, the exact traces of a layer over a segment
 //
 // One work item is one lane (or some columns of one lane, where lanes are few).
@@ -15,6 +16,7 @@
 #include "jacobian.h"
 #include "merge_pair.h"
 #include "merge_segment.h"
+#include "mix.h"
 #include "parallel.h"
 #include "push_traces.h"
 #include "xla/ffi/api/ffi.h"
@@ -231,6 +233,27 @@ ffi::Error merge_segment_any(ffi::ThreadPool pool, ffi::Span<const int64_t> read
 }
 
 template <typename T>
+ffi::Error mix(ffi::ThreadPool pool, int64_t r, Any Gu, Any Gb, Any signs, Out left, Out right,
+               Out variance) {
+  const int64_t K = Gu.dimensions().back(), items = Gu.element_count() / (K * K);
+  parallel(pool, items, [&](int64_t item) {
+    const T *u = at<T>(Gu, item, K * K), *b = at<T>(Gb, item, K * K);
+    Mixer mixer(K, r);
+    mixer.mix(std::vector<double>(u, u + K * K), std::vector<double>(b, b + K * K),
+              static_cast<const T*>(at<T>(signs, item, K - 1)));
+    std::copy(mixer.left.begin(), mixer.left.end(), at<T>(*left, item, K * r));
+    std::copy(mixer.right.begin(), mixer.right.end(), at<T>(*right, item, K * r));
+    *at<T>(*variance, item, 1) = static_cast<T>(mixer.variance);
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error mix_any(ffi::ThreadPool pool, int64_t r, Any Gu, Any Gb, Any signs, Out left, Out right,
+                   Out variance) {
+  return by_type(mix<float>, mix<double>, pool, r, Gu, Gb, signs, left, right, variance);
+}
+
+template <typename T>
 ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta, Any e,
                        Out e_out, Out read) {
   auto d = SD.dimensions();
@@ -339,6 +362,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_merge_segment, merge_segment_any,
                                   .Ret<Any>()  // U (lanes, p, m)
                                   .Ret<Any>()  // (lanes, 3): variance, |G'|^2 before and after
                                   .Ret<Any>()  // d.A (lanes, p, r, n)
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_mix, mix_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("pairs")  // r
+                                  .Arg<Any>()              // Gu (lanes, K, K)
+                                  .Arg<Any>()              // Gb (lanes, K, K)
+                                  .Arg<Any>()              // signs (lanes, K - 1)
+                                  .Ret<Any>()              // left (lanes, K, r)
+                                  .Ret<Any>()              // right (lanes, K, r)
+                                  .Ret<Any>()              // variance (lanes,)
 );
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_push_traces, push_traces_any,

@@ -72,14 +72,14 @@ class Back(NamedTuple):
         out = []
         for i, old in enumerate(A):
             u = rows.first + i
-            some = slice(None) if every is None else _one_in(every[i])
-            S = self.S[u][..., some]
+            step = 1 if every is None else every[i]
+            S = _one_in(step, self.S[u], 2)
             (c, _, n), p = S.shape, len(old)
-            mine = old.reshape(p, c, -1, *old.shape[2:])[:, :, some]
+            mine = _one_in(step, old.reshape(p, c, -1, *old.shape[2:]), 2)
             # Σ_b S[a,b,j] A[b,j]
             left = sum(S[None, :, b, :, None, None] * mine[:, None, b] for b in range(c))
             left = jnp.asarray(left).reshape(p, c * n, *old.shape[2:])
-            below = [P.reshape(c, -1, *P.shape[1:])[:, some] for P in self.P[u]]
+            below = [_one_in(step, P.reshape(c, -1, *P.shape[1:]), 1) for P in self.P[u]]
             below = [P.reshape(c * n, *P.shape[2:]) for P in below]
             for P, low in zip(below[rows.first :], A, strict=False):
                 left = left + jnp.einsum("RQ,pQrn->pRrn", P.reshape(c * n, -1), low)
@@ -91,8 +91,8 @@ class Back(NamedTuple):
         return tuple(out)
 
 
-def _one_in(step: int) -> slice:
-    return slice(step // 2, None, step)
+def _one_in(step: int, a: Array, axis: int) -> Array:
+    return jax.lax.slice_in_dim(a, step // 2, None, step, axis)
 
 
 def carried_back(layers: tuple[Layer, ...], rows: dict[str, Rows], steps: Steps) -> Back:
@@ -210,7 +210,7 @@ def _factors(
     left = back.moved(old.A, old.own, rows, every)
     parts = [own.reshape(len(U), -1)]
     for (c, n), step, new, past in zip(shapes, every, back.PM[name], left, strict=True):
-        now = new.reshape(len(new), c, n, *new.shape[2:])[:, :, _one_in(step)]
+        now = _one_in(step, new.reshape(len(new), c, n, *new.shape[2:]), 2)
         both = jnp.concatenate([a.reshape(len(a), -1) for a in (now, past)])
         parts.append(both * (n / now.shape[2]) ** 0.5)
     return Factors(U, own, jnp.concatenate(parts, axis=1))

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from kronline import native
 from kronline.lanes import lane_by_lane
 from kronline.linearised import Kronecker, Sensitivity, StateJac, WeightJac
 from kronline.traces.base import Steps, since_reset
@@ -126,7 +127,7 @@ def chosen(
         grams.append((u @ u.T, b @ b.T * share))
     # all weights at once: one small program, not one for each
     Gus, Gbs = (jnp.stack(G) for G in zip(*grams, strict=True))
-    mixes = jax.vmap(lambda Gu, Gb: balanced(Gu, Gb, signs, pairs))(Gus, Gbs)
+    mixes = jax.vmap(lambda Gu, Gb: _mix(Gu, Gb, signs, pairs))(Gus, Gbs)
     out = []
     for i, ((Gu, Gb), scale) in enumerate(zip(grams, scaled, strict=True)):
         left, right, variance = (a[i] for a in mixes)
@@ -136,6 +137,22 @@ def chosen(
         mix = Mix(scale.left[:, None] * left, scale.right[:, None] * right, variance)
         out.append((mix, info))
     return out
+
+
+def _mix(
+    Gu: Float[Array, "K K"], Gb: Float[Array, "K K"], signs: Float[Array, " K-1"], pairs: int
+) -> Mix:
+    """`balanced`, by the native kernel where there is one."""
+
+    def kernel(*grams: Array) -> Mix:
+        return Mix(*native.mix(*grams, pairs))
+
+    def plain(*grams: Array) -> Mix:
+        return balanced(*grams, pairs)
+
+    if not native.usable((), Gu, Gb, signs):
+        return plain(Gu, Gb, signs)
+    return native.choose(kernel, plain, Gu, Gb, signs)
 
 
 def carried_noise(
