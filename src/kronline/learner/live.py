@@ -24,7 +24,7 @@ from kronline.learner.state import State
 if TYPE_CHECKING:
     from kronline.learner.learner import Learner
 
-SMALL = 1 << 16  # an array of more bytes stays by itself
+SMALL = 1 << 13  # an array of more bytes stays by itself: to copy it takes longer than to hand it over
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,17 @@ def _flat(a: Array) -> Array:
     return whole.reshape(-1)
 
 
+def _looped(part: Callable[[Any], Any], state: Any, times: Array) -> Any:
+    """`part(state)`, a new state and what is seen, in a loop whose length XLA does not know.
+
+    XLA hands the parts of a program from thread to thread as soon as more than eight of them could
+    go on at a time, which takes longer than the work of a small step, and far longer on a busy
+    machine. A loop is one part; so what could go on at a time is kept to a few.
+    """
+    seen = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, state)[1])
+    return jax.lax.fori_loop(0, times, lambda _, both: part(both[0]), (state, seen))
+
+
 @lru_cache(maxsize=256)
 def unpack(layout: Layout) -> Callable[..., State]:
     """The program that makes a state of a packed one."""
@@ -103,20 +114,24 @@ def program(engine: Engine, layout: Layout) -> Callable[..., Any]:
         padded: bool,
         times: Array,
     ) -> tuple[Any, Array]:
+        def apart(part: Callable[[State], Any], state: State) -> Any:
+            def inside(packed: Any) -> Any:
+                state, seen = part(layout.unpacked(*packed))
+                return layout.packed(state), seen
+
+            packed, seen = _looped(inside, layout.packed(state), times)
+            return layout.unpacked(*packed), seen
+
         def one(packed: Any) -> tuple[Any, Array]:
             state = layout.unpacked(*packed)
             if at is None:
-                new, seen = single.taken(engine, state, engine.typed(seg), None, active)
+                new, seen = single.taken(engine, state, engine.typed(seg), None, active, apart)
             else:
-                new, seen = single.some_lanes(engine, padded, state, at, seg, None)
+                new, seen = single.some_lanes(engine, padded, state, at, seg, None, apart)
             flat = seen.prediction.reshape(seen.loss.shape[0], -1)
             return layout.packed(new), jnp.concatenate([seen.loss[:, None], flat], 1)
 
-        # in a loop, whose length XLA does not know, a program of many small parts runs in order:
-        # outside, they are handed from thread to thread, which takes longer than the work
-        seen = jax.eval_shape(one, packed)[1]
-        start = (packed, jnp.zeros(seen.shape, seen.dtype))
-        return jax.lax.fori_loop(0, times, lambda _, both: one(both[0]), start)
+        return _looped(one, packed, times)
 
     return jax.jit(step, donate_argnums=0, static_argnums=4)
 

@@ -5,6 +5,7 @@ with a delay), through the buffer of an unfinished segment (`Buffer`, for a wind
 into the engine. Each of the two is there only where it is needed.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from kronline.learner.state import Buffer, Out, Pending, State, out
 from kronline.noise import Noise
 
 Active = Bool[Array, " lanes"] | None  # lanes that have an event; None: all
+Apart = Callable[[Callable[[State], Any], State], Any]
 
 LANES = ("s", "memory", "anew", "buffer", "pending")  # what of a state has an axis of lanes
 
@@ -53,28 +55,44 @@ def _room(a: Array, steps: int) -> Array:
 # -- a step ----------------------------------------------------------------------------------------
 
 
+def at_once(part: Callable[[State], Any], state: State) -> Any:
+    """A part of a step as it is: the state, and what else comes out of it."""
+    return part(state)
+
+
 def taken(
-    engine: Engine, state: State, now: Segment, noise: Noise = None, active: Active = None
+    engine: Engine,
+    state: State,
+    now: Segment,
+    noise: Noise = None,
+    active: Active = None,
+    apart: Apart = at_once,
 ) -> tuple[State, Seen]:
-    """One step of every lane that is active; data (lanes, ...), in the learner's types."""
+    """One step of every lane that is active; data (lanes, ...), in the learner's types.
+
+    Args:
+        engine, state, now, noise, active: of the step.
+        apart: how the parts of a step that is learnt from at once are run, see `live.py`.
+    """
     if state.pending is not None:
         return _delayed(engine, state, now, noise, active)
     if state.buffer is not None:
         return _buffered(engine, state, now, active)
-    return _plain(engine, state, now, noise, active)
+    return _plain(engine, state, now, noise, active, apart)
 
 
 def _plain(
-    engine: Engine, state: State, now: Segment, noise: Noise, active: Active
+    engine: Engine, state: State, now: Segment, noise: Noise, active: Active, apart: Apart
 ) -> tuple[State, Seen]:
     """Learnt from at once."""
     seg = jax.tree.map(lambda a: a[:, None], now)
     if noise is None:
-        state, noise = engine.drawn(state, 1, 1)
+        state, noise = apart(lambda state: engine.drawn(state, 1, 1), state)
         noise = jax.tree.map(lambda a: a[0], noise)
     noise = jax.tree.map(lambda a: jnp.asarray(a, jnp.dtype(engine.dtype)), noise)
     state, grads, seen, _ = engine.segment(state, seg, noise, active=active)
-    state = engine.updated(state, grads, _learns(now, active))
+    learns = _learns(now, active)
+    state, _ = apart(lambda state: (engine.updated(state, grads, learns), ()), state)
     return state, jax.tree.map(lambda a: a[:, 0], seen)
 
 
@@ -185,7 +203,13 @@ def _step(engine: Engine, state: State, seg: Segment, noise: Noise) -> tuple[Sta
 
 
 def some_lanes(
-    engine: Engine, padded: bool, state: State, at: Int[Array, " m"], seg: Segment, noise: Noise
+    engine: Engine,
+    padded: bool,
+    state: State,
+    at: Int[Array, " m"],
+    seg: Segment,
+    noise: Noise,
+    apart: Apart = at_once,
 ) -> tuple[State, Seen]:
     """One step of the lanes `at`; of the others nothing is read or written.
 
@@ -195,12 +219,13 @@ def some_lanes(
         state: of all lanes.
         at: which lanes, each once.
         seg, noise: (m, ...).
+        apart: as for `taken`.
     """
     own = {name: getattr(state, name) for name in LANES}
     lanes = state.s.shape[0]
     active = at < lanes if padded else None
     part = jax.tree.map(lambda a: a.at[at].get(mode="clip"), own)
-    new, seen = taken(engine, state._replace(**part), engine.typed(seg), noise, active)
+    new, seen = taken(engine, state._replace(**part), engine.typed(seg), noise, active, apart)
     back = jax.tree.map(
         lambda a, b: a.at[at].set(b, mode="drop", unique_indices=True),
         own,
