@@ -64,6 +64,8 @@ def same_arrays(*paths):
     one, other = [parts.read(path, None, "kronline-2")[1] for path in paths]
     assert set(other) == set(one)
     for name, a in one.items():
+        if not name.startswith("training"):
+            continue  # what was best in validation, which is made at every end, too
         if a.dtype.kind == "f":
             np.testing.assert_allclose(other[name], a, rtol=1e-3, atol=1e-4, err_msg=name)
         else:
