@@ -497,6 +497,19 @@ def paper_cost() -> str:
     return table(["", "", "lanes", *heads], rows)
 
 
+def series_cells() -> str:
+    """NMSE of exact gradients on diagonal cells, and on the tanh RNN of the table above."""
+    found = groups(SeriesTask.kind, "series", "series-cells")
+    found = [g for g in found if g.method == "RTRL"]
+    rows = []
+    for cell in dict.fromkeys(str(g.config["cell"]) for g in found):
+        of = {str(g.config["series"]): g for g in found if g.config["cell"] == cell}
+        ours = [of[system].text(CLOSING) for system in NAMES]
+        size = f"{of['henon'].runs[0].about['parameters']:,}"
+        rows.append([f"`{cell}`", size, *ours, len(of["henon"].runs)])
+    return table(["NMSE, RTRL", "parameters", *NAMES.values(), "seeds"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "variance-time": variance_time,
@@ -520,6 +533,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lstm-ptb": lstm_ptb,
     "series": series,
     "paper-cost": paper_cost,
+    "series-cells": series_cells,
 }
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from kronline.lab.bench.work import Row
 from kronline.linearised import BlockH, UnitH, UnitM, WeightJac
 from kronline.native import build, recipe
 from kronline.traces.kf import Pair, merge_pair
+from kronline.traces.mixing import balanced
 
 STATUS = native.status()
 kernel = pytest.mark.skipif(not STATUS.active, reason=f"no native kernel here: {STATUS.reason}")
@@ -103,6 +104,19 @@ def test_the_merge_of_sparse_weights_equals_pure_jax(shape, before):
             return jax.jit(jax.vmap(lane, (None,) + (0,) * 6))(W, D, E, *rest)
 
     close(run(True), run(False))
+
+
+@kernel
+def test_the_mix_equals_pure_jax():
+    """Where all d differ; the kernel finds the same vectors by rotations."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        u, b = (jnp.asarray(rng.normal(size=(3, 7, 20))) for _ in range(2))
+        Gu, Gb = (jnp.einsum("lix,ljx->lij", a, a) for a in (u, b))
+        signs = jnp.asarray(rng.choice([-1.0, 1.0], size=(3, 6)))
+        fast = jax.jit(jax.vmap(lambda *a: native.mix(*a, 3)))(Gu, Gb, signs)
+        slow = jax.jit(jax.vmap(lambda *a: balanced(*a, 3)))(Gu, Gb, signs)
+        close(fast, tuple(slow), 1e-6)
 
 
 @kernel

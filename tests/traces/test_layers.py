@@ -73,13 +73,37 @@ def test_pairs_without_their_own_rows_are_biased(monkeypatch):
     """What a layer's past leaves in the one above must not be forgotten."""
     from kronline.traces import cross_layer  # noqa: PLC0415
 
-    merged = cross_layer._merged
+    merged = cross_layer.merged
 
     def forgetful(old, *rest):
-        return merged(old._replace(own=0 * old.own), *rest)
+        return merged({name: p._replace(own=0 * p.own) for name, p in old.items()}, *rest)
 
-    monkeypatch.setattr(cross_layer, "_pushed", forgetful)
+    monkeypatch.setattr(cross_layer, "merged", forgetful)
     jax.clear_caches()
     assert not all(check.ok for check in bias(TWO, kl.kf_tbptt(2, 1), "two layers"))
     monkeypatch.undo()
     jax.clear_caches()
+
+
+def test_weights_with_no_more_inputs_than_pairs_are_exact_in_every_lane():
+    """With enough pairs nothing is drawn; with one, only weights of several inputs have noise."""
+    exact = gradients(kl.Opaque(TWO), kl.rtrl(window=2)).cell
+    close(gradients(TWO, kl.kf_tbptt(2, 9)).cell, exact)
+    got = gradients(TWO, kl.kf_tbptt(2, 1)).cell
+    close(got["layer0.own"], exact["layer0.own"])
+    assert np.abs(got["layer0.W"] - exact["layer0.W"]).max() > 1e-6
+
+
+def test_the_rows_of_a_segment_of_one_are_those_of_H_and_M():
+    """`rows` by reverse passes through the layers' inputs; `rows_of` from H and M."""
+    params = BLOCKS.init(jax.random.key(0), float)
+    rng = np.random.default_rng(0)
+    s, (low, top) = rng.normal(size=BLOCKS.size), BLOCKS.structure().layers
+    S, P = rng.normal(size=(1, 1, 3)), (rng.normal(size=(3, 2, 3)),)
+    names = [n for n, first in BLOCKS.structure().above.items() if first < 2]
+    of = ((low, top), 1, S, P, tuple(names))
+
+    def both(params, s):
+        return BLOCKS.rows(params, s, 1, *of), BLOCKS.linearise(params, s, 1).rows_of(*of)
+
+    close(*jax.jit(both)(params, s))

@@ -8,9 +8,10 @@ own layer are held exactly (`in_layer.py`). Of the rows of the layers above it,
 those of a weight with no more than r inputs are exact, too: the u_i are the unit vectors. Those of
 all others are r Kronecker pairs, merged once per segment as KF-TBPTT merges all of G
 (`segment_merge.py`). What a step leaves in the layers above also comes from the weight's own layer,
-so each pair has own rows, too, which are diagonal; they are never read. Rows are carried back through a
-segment one layer at a time (`rows_above.py`): H, block lower triangular, is not formed. The mean is exact, since the mean of either part is; all noise is in the rows between
-layers. One layer has no such rows, and no noise.
+so each pair has own rows, too, which are diagonal; they are never read. Rows are carried back
+through a segment one layer at a time (`rows_above.py`): H, block lower triangular, is not formed.
+The mean is exact, since the mean of either part is; all noise is in the rows between layers. One
+layer has no such rows, and no noise.
 """
 
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from kronline.traces import in_layer
 from kronline.traces.base import Read, Steps
 from kronline.traces.rows_above import Above, Pairs, Rows, carried_back, merged, summed
 from kronline.traces.segment_merge import least_error
+
+CACHED = 1 << 23  # bytes of right factors that are worked on at once
 
 
 @partial(
@@ -126,7 +129,8 @@ def segment(
     met = steps.met()
     moves = in_layer.moves(met, steps.resets)
     own, traces = in_layer.pushed(memory.traces, steps, moves, memory.tail * d0)
-    few, pairs, dA = memory.few, memory.pairs, {}
+    few, pairs = memory.few, memory.pairs
+    dA: dict[str, Array] = {}
     if memory.rows:
         feats = {name: met.feats[name] for name, _ in memory.rows}
         moved = {name: moves[name] for name, r in memory.rows if r.owner is not None}
@@ -177,4 +181,4 @@ def _pushed(
         return (few, merged(pairs, back, rows, feats, moves, signs)), dA
 
     rest = (feats, moves, e, signs, deltas)
-    return lane_by_lane(one)((memory.few, memory.pairs), steps.given, steps.resets, rest)
+    return lane_by_lane(one, CACHED)((memory.few, memory.pairs), steps.given, steps.resets, rest)

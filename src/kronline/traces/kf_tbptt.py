@@ -45,7 +45,8 @@ class KFTBPTT(Trace[Carried | Crossed]):
     from a few of their rows: they only choose the mix, and every mix is unbiased.
 
     Of a cell made of layers whose units read no other unit's state, the rows inside a layer are
-    exact, and only those between layers are pairs (`cross_layer.py`).
+    exact, and so are those between layers of weights with no more than r inputs; the others are
+    pairs (`cross_layer.py`).
 
     Args:
         pairs: r.
@@ -145,7 +146,7 @@ class KFTBPTT(Trace[Carried | Crossed]):
     def noise_share(self, memory: Carried | Crossed, lin: Lin) -> Float[Array, ""]:
         """The share of all steps so far, by the closed form; in layers, of the estimated rows."""
         if isinstance(memory, Crossed):
-            parts = [(a.noise, a.energy) for a in memory.above.values()]
+            parts = [(a.noise, a.energy) for a in memory.pairs.values()]
             return ratio(*(sum(part, jnp.zeros(())) for part in zip(*parts, strict=True)))
         return ratio(*(sum(part.values(), jnp.zeros(())) for part in (memory.noise, memory.energy)))
 

@@ -136,7 +136,7 @@ def summed(
     feats: Float[Array, "k m"],
     e: Float[Array, "m c g n"] | None,
 ) -> Above:
-    """A weight of few inputs: all of its rows above, `A_i ← P_0 (e_i; A_i) + Σ_t ĥ_t[i] P_t M_t`."""
+    """All rows above, for a weight of few inputs: `A_i ← P_0 (e_i; A_i) + Σ_t ĥ_t[i] P_t M_t`."""
     h = jnp.where(since_reset(back.resets)[:, None], feats, 0)
     left = back.moved(A, e, rows)
     return tuple(
@@ -168,8 +168,7 @@ def merged(
         own = jnp.tensordot(kept, before.own, axes=(0, 0))
         left = back.moved(A, own, rows[name])
         A = tuple(
-            a + jnp.tensordot(new, b, axes=(0, 0))
-            for a, b in zip(left, back.PM[name], strict=True)
+            a + jnp.tensordot(new, b, axes=(0, 0)) for a, b in zip(left, back.PM[name], strict=True)
         )
         out[name] = Pairs(
             mix.left.T @ f.U,
@@ -205,7 +204,7 @@ def _factors(
         kept = jnp.where(back.cut, 0, times(move.S[None], old.own))
         own = jnp.concatenate([move.SD, kept])
     # rows of a few units of each layer stand for all
-    shapes = [(back.S[rows.first + i].shape[0], back.S[rows.first + i].shape[2]) for i in range(len(old.A))]
+    shapes = [back.S[rows.first + i].shape[1:] for i in range(len(old.A))]
     every = [max(1, n * c * len(shapes) // ROWS) for c, n in shapes]
     left = back.moved(old.A, old.own, rows, every)
     parts = [own.reshape(len(U), -1)]

@@ -144,11 +144,11 @@ def _mix(
 ) -> Mix:
     """`balanced`, by the native kernel where there is one."""
 
-    def kernel(*grams: Array) -> Mix:
-        return Mix(*native.mix(*grams, pairs))
+    def kernel(Gu: Array, Gb: Array, signs: Array) -> Mix:
+        return Mix(*native.mix(Gu, Gb, signs, pairs))
 
-    def plain(*grams: Array) -> Mix:
-        return balanced(*grams, pairs)
+    def plain(Gu: Array, Gb: Array, signs: Array) -> Mix:
+        return balanced(Gu, Gb, signs, pairs)
 
     if not native.usable((), Gu, Gb, signs):
         return plain(Gu, Gb, signs)
