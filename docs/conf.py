@@ -48,7 +48,7 @@ suppress_warnings = ["myst.header"]  # a page that starts lower than #, as resul
 # code cells: run at each build, one after the other; an error in one ends the build
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 180
+nb_execution_timeout = 600  # of a cell, on a machine that does much else
 nb_execution_show_tb = True
 nb_merge_streams = True
 nb_execution_in_temp = True

@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from tables import HOME, RESULTS
 
 from kronline.lab.analysis.numbers import points
@@ -30,9 +31,12 @@ def main() -> None:
     """Draw it."""
     with using(PRINT, 10):
         figure, (left, right) = plt.subplots(
-            1, 2, figsize=(10.4, 4.1), layout="constrained", width_ratios=(1, 1)
+            1,
+            2,
+            figsize=(10.4, 4.1),
+            layout=ConstrainedLayoutEngine(wspace=0.06),
+            width_ratios=(1, 1),
         )
-        figure.get_layout_engine().set(wspace=0.06)
         copy(left)
         streams(right)
         figure.savefig(OUT, dpi=150)
