@@ -115,12 +115,14 @@ def program(engine: Engine, layout: Layout) -> Callable[..., Any]:
         times: Array,
     ) -> tuple[Any, Array]:
         def apart(part: Callable[[State], Any], state: State) -> Any:
-            def inside(packed: Any) -> Any:
-                state, seen = part(layout.unpacked(*packed))
-                return layout.packed(state), seen
+            own = Layout.of(state)  # of fewer lanes, where only some have an event
 
-            packed, seen = _looped(inside, layout.packed(state), times)
-            return layout.unpacked(*packed), seen
+            def inside(packed: Any) -> Any:
+                state, seen = part(own.unpacked(*packed))
+                return own.packed(state), seen
+
+            packed, seen = _looped(inside, own.packed(state), times)
+            return own.unpacked(*packed), seen
 
         def one(packed: Any) -> tuple[Any, Array]:
             state = layout.unpacked(*packed)

@@ -49,6 +49,8 @@ class Features:
         self.values: dict[str, int] = {}  # how many places a category has
         self.running = Running(FIRST, halflife)
         self.numeric = np.zeros(FIRST, bool)
+        self._names: list[str] | None = None  # of the last event by itself, if it had numbers only,
+        self._at = np.zeros(0, np.intp)  # and where these are
 
     @property
     def room(self) -> int:
@@ -140,7 +142,12 @@ class Features:
         there = np.zeros((len(events), self.room), bool)
         places, kinds = self.places, self.kinds
         names = list(events[0])
-        if self._alike(events, names):  # columns at once
+        if len(events) == 1 and names == self._names:  # the same numbers as the last time
+            rows[0, self._at], there[0, self._at] = list(events[0].values()), True
+            events = []
+        elif len(events) == 1 and not self.indicator and self._numbers(names):
+            self._names, self._at = names, np.array([places[name] for name in names], np.intp)
+        if len(events) > 1 and self._alike(events, names):  # columns at once
             at = [places[name] for name in names]
             rows[:, at], there[:, at] = [list(event.values()) for event in events], True
             events = []
@@ -161,9 +168,11 @@ class Features:
         return rows, there
 
     def _alike(self, events: Sequence[dict[str, Any]], names: list[str]) -> bool:
-        """Whether there are many events, all with the same numbers and nothing else."""
-        known = all(self.kinds.get(name) == "number" for name in names)
-        return len(events) > 1 and known and all(list(event) == names for event in events)
+        """Whether all events have the same numbers and nothing else."""
+        return self._numbers(names) and all(list(event) == names for event in events)
+
+    def _numbers(self, names: list[str]) -> bool:
+        return all(self.kinds.get(name) == "number" for name in names)
 
     def vectors(self, rows: np.ndarray, there: np.ndarray) -> np.ndarray:
         """What the network sees (events, room): numbers scaled, what is missing 0."""
@@ -189,6 +198,7 @@ class Features:
             dict(header[k]) for k in ("places", "kinds", "values")
         )
         self.running.restore(arrays)
+        self._names = None
         self.numeric = np.zeros(self.room, bool)
         for name, kind in self.kinds.items():
             if kind == "number":

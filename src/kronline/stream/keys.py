@@ -11,7 +11,7 @@ class Keys:
     """A lane for each key; the least recently seen one is given away when all are taken.
 
     Args:
-        most: how many lanes there may be. The number of lanes doubles up to that.
+        most: how many lanes there may be. The number of lanes at least doubles, up to that.
     """
 
     def __init__(self, most: int) -> None:
@@ -41,8 +41,8 @@ class Keys:
             else:
                 self.lanes.move_to_end(key)
             lanes[i] = lane
-        while self.count < min(len(self.lanes), self.most):
-            self.count = min(2 * self.count, self.most)
+        if self.count < len(self.lanes):  # just enough for many at once: a round of all is faster
+            self.count = min(max(2 * self.count, len(self.lanes)), self.most)
         return lanes, new
 
     def header(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from kronline.stream.experts import Judged
 from kronline.stream.features import LARGEST, Event
 from kronline.stream.linear import LeastSquares
 from kronline.stream.model import Model, Rows, as_lists, rounds
-from kronline.stream.running import within
+from kronline.stream.running import clamped, within
 from kronline.stream.simple import FAST, SLOW, Simple, weight
 
 ERRORS = 512  # errors that intervals are calibrated by
@@ -263,6 +263,8 @@ class Regressor(Model):
         self, raw: np.ndarray, past: np.ndarray, rows: tuple[np.ndarray, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
         """What each part of the mixture predicts, and how wide errors are expected to be."""
+        if len(raw) == 1:  # as below, in a third of the time
+            return self._parts_of_one(raw[0].tolist(), past, rows)
         scaled, scale = within(raw.astype(float), MOST), self._simple.scale
         parts = np.empty((len(raw), PARTS))
         parts[:, :STRAIGHT] = self._simple.parts(past)
@@ -272,6 +274,21 @@ class Regressor(Model):
         parts[:, NETWORK] = anchor + scale * scaled[:, 0]
         parts[:, TOP] = parts[:, CURVED] + self._small * scaled[:, 1]
         return parts, scale * np.exp(scaled[:, 2])
+
+    def _parts_of_one(
+        self, raw: list[float], past: np.ndarray, rows: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        near, top, rho = (clamped(v, MOST) for v in raw)
+        scale, simple = self._simple.scale, self._simple.parts(past)[0].tolist()
+        straight, curved = (
+            float((V @ squares.w)[0])
+            for V, squares in zip(rows, (self._straight, self._curved), strict=True)
+        )
+        anchor = simple[ANCHOR]
+        curve = anchor + scale * clamped(curved, MOST)
+        found = [*simple, anchor + scale * clamped(straight, MOST), curve]
+        found += [anchor + scale * near, curve + self._small * top]
+        return np.array([found]), scale * np.exp(np.array([rho]))
 
     @property
     def _small(self) -> float:
@@ -285,11 +302,14 @@ class Regressor(Model):
         self._simple.learn(y, seen.past, seen.parts)
         errors = np.abs(y[:, None] - seen.parts)
         self._experts.judge(errors)
-        share = weight(len(y), self._experts.seen, SLOW)
-        self._distance += share * (float(errors[:, CURVED].mean()) - self._distance)
-        at = (self._judged + np.arange(len(y))) % ERRORS
+        n = len(y)
+        share = weight(n, self._experts.seen, SLOW)
+        curved = float(errors[0, CURVED] if n == 1 else errors[:, CURVED].mean())
+        self._distance += share * (curved - self._distance)
+        first = self._judged % ERRORS
+        at = slice(first, first + 1) if n == 1 else (self._judged + np.arange(n)) % ERRORS
         self._errors[at] = np.abs(y - guess) / seen.width
-        self._judged += len(y)
+        self._judged += n
 
     # -- growth and files --------------------------------------------------------------------------
 

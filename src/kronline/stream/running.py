@@ -89,5 +89,13 @@ class Running:
 
 def within(a: np.ndarray, most: float) -> np.ndarray:
     """`a`, kept within ±most; NaN is 0. (`np.clip` and `np.nan_to_num` take far longer.)"""
-    a = np.where(a == a, a, 0)  # noqa: PLR0124
-    return np.minimum(np.maximum(a, -most), most)
+    a = np.minimum(np.maximum(a, -most), most)
+    bad = a != a  # noqa: PLR0124
+    if bad.any():
+        a[bad] = 0
+    return a
+
+
+def clamped(a: float, most: float) -> float:
+    """`within`, of one number."""
+    return min(max(a, -most), most) if a == a else 0.0  # noqa: PLR0124
