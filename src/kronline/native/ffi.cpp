@@ -236,7 +236,7 @@ template <typename T>
 ffi::Error mix(ffi::ThreadPool pool, int64_t r, Any Gu, Any Gb, Any signs, Out left, Out right,
                Out variance) {
   const int64_t K = Gu.dimensions().back(), items = Gu.element_count() / (K * K);
-  parallel(pool, items, [&](int64_t item) {
+  parallel(pool, pool.num_threads(), items, [&](int64_t item) {
     const T *u = at<T>(Gu, item, K * K), *b = at<T>(Gb, item, K * K);
     Mixer mixer(K, r);
     mixer.mix(std::vector<double>(u, u + K * K), std::vector<double>(b, b + K * K),
