@@ -68,8 +68,7 @@ def worker(args: argparse.Namespace) -> None:
     from kronline.cache import keep_programs  # noqa: PLC0415
 
     keep_programs(1)
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what gloo says is no answer
+    answers, _ = os.fdopen(os.dup(1), "w"), os.dup2(2, 1)  # what gloo says is no answer
     jax.config.update("jax_num_cpu_devices", 1)
     if args.of > 1:
         kl.processes.start(args.coordinator, args.worker, args.of)
