@@ -66,6 +66,15 @@ assert len(state.memory["W"].A.devices()) == 2
 for other in results[1:]:
     for p, q in zip(results[0], other):
         np.testing.assert_allclose(p, q, rtol=2e-5, atol=1e-6)
+results = []
+for layout in (kl.Vmap(), kl.Shard(2)):  # of so many lanes sums are less to send than factors
+    a = kl.Learner(kl.RHN(5, 3), kl.softmax(3), kl.kf_rtrl(), optax.sgd(0.1), layout=layout)
+    state, x_ = a.init(jax.random.key(0), 12), np.tile(x, 3)
+    program = jax.jit(a.run).lower(state, x_, x_).compile()
+    assert layout == kl.Vmap() or "all-gather" not in program.as_text().split("ENTRY")[0]
+    results.append(jax.tree.leaves(program(state, x_, x_)[0].params))
+for p, q in zip(*results):
+    np.testing.assert_allclose(p, q, rtol=2e-5, atol=1e-6)
 a = kl.Learner(kl.RHN(5, 3), kl.softmax(3), kl.kf_rtrl(), optax.sgd(0.1), layout=kl.Shard())
 try:
     a.run(a.init(jax.random.key(0), 3), x[:, :3], y[:, :3])
