@@ -1,6 +1,7 @@
 """Time per event, in one run: a learner's step beside `run`, a regressor's event, many keys.
 
     python benchmarks/streams/speed.py [--events 100000] [--deep .venv-deep/bin/python]
+        [--out results/streams-speed.json]
 
 One lane, n = 64. `--deep` names the Python of an environment with deep-river, which is timed on the
 same events, in the same run. Percentiles are of single events. On a shared machine the 5th is
@@ -11,6 +12,7 @@ cores.
 import argparse
 import json
 import os
+import platform
 import resource
 import subprocess
 import time
@@ -120,6 +122,27 @@ def deep_river(python: str, own: dict[str, float]) -> dict[str, Any]:
     return found
 
 
+def load() -> float:
+    """The machine's, over its cores, in the last minute."""
+    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 1)
+
+
+def where() -> dict[str, Any]:
+    """The commit, and the machine."""
+    words = ["git", "rev-parse", "--short=10", "HEAD"]
+    commit = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((x[13:] for x in info.read_text().splitlines() if "model name" in x), cpu)
+    return {
+        "commit": commit,
+        "cpu": cpu.strip(": "),
+        "cores": os.cpu_count(),
+        "jax": jax.__version__,
+    }
+
+
 def peak() -> float:
     """The most memory that the process has had, in MiB."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
@@ -130,8 +153,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--deep", help="the Python of an environment with deep-river")
+    parser.add_argument("--out", type=Path, help="where the result is written, too")
     args = parser.parse_args()
-    found: dict[str, Any] = {"load": round(os.getloadavg()[0] / (os.cpu_count() or 1), 1)}
+    found: dict[str, Any] = where() | {"events": args.events, "load": load()}
     found["one lane, n = 64, KF-RTRL"] = steps(min(args.events, 5000))
     print(json.dumps(found), flush=True)
     found["learn_one, one key"] = one = learn_only(args.events)
@@ -143,7 +167,11 @@ def main() -> None:
         found["beside"] = deep_river(args.deep, event)
     settings = {"cell": "RHN", "estimator": "kf_rtrl()"}
     found["the same, RHN by KF-RTRL"] = one_key(min(args.events, 10_000), settings)
-    print(json.dumps(found, indent=1))
+    found["load at the end"] = load()
+    text = json.dumps(found, indent=1)
+    print(text)
+    if args.out:
+        args.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":

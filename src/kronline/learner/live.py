@@ -24,7 +24,7 @@ from kronline.learner.state import State
 if TYPE_CHECKING:
     from kronline.learner.learner import Learner
 
-SMALL = 1 << 13  # an array of more bytes stays by itself: to copy it takes longer than to hand it over
+SMALL = 1 << 13  # an array of more bytes stays by itself: to copy it takes longer
 
 
 @dataclass(frozen=True)
