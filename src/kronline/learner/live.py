@@ -1,8 +1,8 @@
 """A learner at work on a stream: its state in few arrays, and one small program per event.
 
 A call of a program costs JAX about three microseconds per array, and a state has some twenty. Here
-all of a state's numbers lie in two arrays, one of floats and one of whole numbers; traces that are
-large stay by themselves, so that they are not copied.
+all of a state's numbers lie in two arrays, one of floats and one of whole numbers; parameters and
+traces that are large stay by themselves, so that they are not copied.
 """
 
 from collections.abc import Callable
