@@ -218,6 +218,5 @@ def _plain(name: Any, v: Any) -> float | str | None:
     if isinstance(v, date | time):
         fix = "; give its parts that count, as a text each: the month, the weekday, the hour"
     raise TypeError(
-        f"feature {name!r} must be a number, a boolean, a text or None, got "
-        f"{type(v).__name__}{fix}"
+        f"feature {name!r} must be a number, a boolean, a text or None, got {type(v).__name__}{fix}"
     )
