@@ -1,13 +1,13 @@
 """Ten million events in one process: do time and memory per event stay what they were?
 
-    python benchmarks/streams/endless.py                # `kronline learn` from a pipe, event by event
-    python benchmarks/streams/endless.py --many         # `learn_many` of 1,000 keys
+    python benchmarks/streams/endless.py         # `kronline learn` from a pipe, event by event
+    python benchmarks/streams/endless.py --many  # `learn_many` of 1,000 keys
         [--events 10000000] [--set hidden=8 ...]
 
 Ten features and default settings, if no others are given. Every block is of 10,000 events. A line
 per hundredth of all: the time of a processor that the process took per event, and its memory. At
-the end the old process and a young one are given blocks in turns, so that what else the machine does
-counts for both alike. Needs Linux (/proc).
+the end the old process and a young one are given blocks in turns, so that what else the machine
+does counts for both alike. Needs Linux (/proc).
 """
 
 import argparse
