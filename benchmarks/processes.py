@@ -84,7 +84,7 @@ def worker(args: argparse.Namespace) -> None:
         x = layout.join(x[:, layout.mine(args.lanes)], axis=1)
     program = jax.jit(learner.run, donate_argnums=0).lower(state, x, x).compile()
     parameters = sum(a.size for a in jax.tree.leaves(state.params))
-    gathered = re.search(r"f32\[\d+,(\d+)\]\S* all-gather\(.*shard_map", program.as_text())
+    gathered = re.search(r"f32\[\d+,(\d+)\]\S* all-gather\(.*shard_map", program.as_text() or "")
     ready = {"parameters": parameters, "factors": gathered and int(gathered[1])}
 
     def steps() -> float:

@@ -51,7 +51,7 @@ def found(surprise, over=20):
     return int(first.argmin()), FAULT + int(first.min()), int(late.any(0).sum())
 
 
-def draw(hot, surprise, file):
+def draw(hot, surprise, machine, event, file):
     figure, axes = plt.subplots(MACHINES, 2, figsize=(9, 7), sharex=True, layout="constrained")
     show = slice(FAULT - 200, FAULT + 200)
     for m, (left, right) in enumerate(axes):
@@ -62,6 +62,11 @@ def draw(hot, surprise, file):
         left.set_ylabel(f"machine {m}")
         for ax in (left, right):
             ax.axvline(FAULT, color="grey", lw=0.8, ls=":")
+        if m == machine:
+            right.axvline(event, color="black", lw=0.8)
+            right.text(event - 6, 30, f"found at event {event:,}", ha="right", fontsize=8)
+    axes[BROKEN, 0].text(FAULT + 6, hot[:, BROKEN].max() + 1, "the fault begins", fontsize=8)
+    axes[BROKEN, 0].set_ylim(top=hot[:, BROKEN].max() + 5)
     axes[0, 0].set_title("temperature")
     axes[0, 1].set_title("surprise, nats per feature")
     for ax in axes[-1]:
@@ -75,7 +80,7 @@ def main():
     machine, event, machines = found(surprise)
     print(f"machine {machine} is odd since event {event}; machines found odd: {machines}")
     file = sys.argv[1] if len(sys.argv) > 1 else "machines.png"
-    draw(hot, surprise, file)
+    draw(hot, surprise, machine, event, file)
     print(f"drawn in {file}")
     return machine, event, machines
 

@@ -1,10 +1,12 @@
 """What the regressor's parts without a network are worth, on streams that are in no table.
 
     python choose.py [NAME=VALUE ...]      settings of the regressor, curves=48 for instance
+    python choose.py network=True          with the network
 
 The defaults of least squares and of the mixture were chosen by this, not by the streams of the
-table. The network is left out: its parts are the anchor and the curved part. Prints MAE over that
-of the last value: of the mixture, of each part, and the geometric mean over the streams.
+table. The network is left out if nothing is said: its parts are then the anchor and the curved
+part. Prints MAE over that of the last value: of the mixture, of the mixture as it is before it is
+judged once more, of each part, and the geometric mean over the streams.
 """
 
 import ast
@@ -141,16 +143,18 @@ SERIES: dict[str, Callable[[], Values]] = {
 } | {n: lambda n=n: packaged(n) for n in ("lynx", "heartrate", "wineind", "woolyrnq")}
 
 
-def errors(stream: Stream, settings: dict[str, Any]) -> np.ndarray:
-    """Absolute errors (events, 1 + parts): of the mixture, and of its parts."""
+def errors(stream: Stream, settings: dict[str, Any], network: bool) -> np.ndarray:
+    """Absolute errors (events, 2 + parts): of the mixture judged twice, once, and of its parts."""
     series = stream.task == "series"
     model: Any = (ks.Forecaster if series else ks.Regressor)(**settings)
-    model._network = Nothing()
+    if not network:
+        model._network = Nothing()
     rows = []
     for x, y in stream.events:
         guess = model.predict_one(x)
-        parts = model._seen.parts[0, : len(PARTS)]
-        rows.append(np.abs(np.array([guess, *parts]) - y))
+        parts = model._seen.parts[0]
+        once = parts @ model._experts.first.weights
+        rows.append(np.abs(np.array([guess, once, *parts[: len(PARTS)]]) - y))
         model.learn_one(*((y, x) if series else (x, y)))
     return np.array(rows[1:])
 
@@ -158,15 +162,16 @@ def errors(stream: Stream, settings: dict[str, Any]) -> np.ndarray:
 def main() -> None:
     """From the command line."""
     settings = {k: ast.literal_eval(v) for k, v in (a.split("=", 1) for a in sys.argv[1:])}
+    network = bool(settings.pop("network", False))
     streams = {name: _series(make()) for name, make in SERIES.items()}
     streams |= {name: synthetic(name) for name in ("Friedman", "Mv", "Planes2D")}
-    print(f"{'MAE/last':18}" + "".join(f"{n:>9}" for n in ("mixture", *PARTS)))
+    print(f"{'MAE/last':18}" + "".join(f"{n:>9}" for n in ("mixture", "once", *PARTS)))
     logs = []
     for name, stream in streams.items():
-        mean = errors(stream, settings).mean(0)
-        logs.append(np.log(mean / mean[2]))
-        print(f"{name:18}" + "".join(f"{v:9.3f}" for v in mean / mean[2]), flush=True)
-    print(f"{'geometric mean':18}" + "".join(f"{v:9.3f}" for v in np.exp(np.mean(logs, 0))))
+        mean = errors(stream, settings, network).mean(0)
+        logs.append(np.log(mean / mean[3]))
+        print(f"{name:18}" + "".join(f"{v:9.4f}" for v in mean / mean[3]), flush=True)
+    print(f"{'geometric mean':18}" + "".join(f"{v:9.4f}" for v in np.exp(np.mean(logs, 0))))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ def test_without_targets_lanes_move_on_and_nothing_is_learnt(estimator):
         state, _ = learner.step(state, x[t], y[t])
     held = state
     for t in range(6, STEPS):
-        state, _ = learner.step(state, x[t])
+        state, out = learner.step(state, x[t])
+        assert not out.loss.any()
         same((state.params, state.opt), (held.params, held.opt))
     assert moved(state.s, held.s)
     # the trace goes on as well: the next gradient is that of a learner that was given weight 0

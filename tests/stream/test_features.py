@@ -1,6 +1,7 @@
 """Events as vectors: scaling, categories, what is missing, new or vanished."""
 
 import math
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -99,3 +100,8 @@ def test_what_is_no_event_is_refused_by_name(x, error, says):
     learn(features, {"c": "x", "n": 1.0})
     with pytest.raises(error, match=says):
         features.read(x)
+
+
+def test_a_date_is_refused_with_what_to_give_instead():
+    with pytest.raises(TypeError, match=r"'when'.*datetime; give its parts.*the weekday"):
+        Features().read({"when": datetime(2026, 11, 18)})

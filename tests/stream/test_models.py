@@ -68,7 +68,7 @@ def test_a_classifier_learns_order_and_takes_new_classes():
     assert np.mean(right[-200:]) > 0.95
 
 
-def test_a_forecaster_goes_on_by_itself():
+def test_a_forecaster_goes_on_by_itself(caplog):
     model = stream.Forecaster(hidden=16)
     wave = np.sin(np.arange(1500) / 4)
     for v in wave[:1480]:
@@ -80,6 +80,10 @@ def test_a_forecaster_goes_on_by_itself():
         np.abs(ahead - wave[1480:1490]).mean() < 0.5 * np.abs(wave[1479] - wave[1480:1490]).mean()
     )
     assert model.predict_one({}) == before
+    caplog.clear()
+    with jax.log_compiles():
+        assert model.forecast(10) == ahead
+    assert not [r for r in caplog.records if "ompil" in r.getMessage()]  # all of it was, before
 
 
 def test_an_odd_event_surprises():
@@ -172,7 +176,7 @@ def test_events_of_many_keys_are_learnt_from_together():
     for _ in range(200):
         xs = [event(rng) for _ in range(12)]
         model.learn_many(xs, [x["a"] - x["b"] for x in xs], keys=list(range(12)))
-    assert model.events == 2400 and model.network.lanes == 16
+    assert model.events == 2400 and model.network.lanes == 12
     x = event(rng)
     assert abs(model.predict_one(x, 3) - (x["a"] - x["b"])) < 0.3
     many = model.predict_many([x, x], [3, 5])

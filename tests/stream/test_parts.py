@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kronline.stream import linear
-from kronline.stream.experts import Judged
+from kronline.stream.experts import Judged, Twice
 from kronline.stream.linear import LeastSquares
 from kronline.stream.simple import Simple
 
@@ -125,3 +125,19 @@ def test_weights_follow_the_losses():
     many.judge(np.zeros((1, 2)))
     assert many.weights.sum() == pytest.approx(1)
     assert many.weights[0] > many.weights[1]
+
+
+def test_a_mixture_is_judged_beside_its_parts_over_a_longer_time():
+    """Parts that take turns at being the better one: the steady one is chosen in the end."""
+    rng, experts = np.random.default_rng(0), Twice(3, 5.0, 0.02, (0,), (0.5, 0.5))
+    for t in range(600):
+        noisy = rng.normal(size=2) * (1 + 9 * (t // 10 % 2 == np.arange(2)))
+        experts.judge(np.array([[0.5, *noisy]]))
+    assert experts.weights.sum() == pytest.approx(1)
+    assert experts.weights[0] > 0.99 > experts.first.weights[0]
+    same = Twice(3, 5.0, 0.02, (0,), (0.5, 0.5))
+    same.restore(experts.state(), experts.first.seen)
+    more = rng.normal(size=(4, 3))
+    for one in (experts, same):
+        one.judge(more)
+    np.testing.assert_array_equal(same.weights, experts.weights)

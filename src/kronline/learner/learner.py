@@ -220,7 +220,8 @@ class Learner:
             state: from `init` or an earlier `run`.
             x: symbols (steps, lanes) or vectors (steps, lanes, inputs); or a `Segment` that holds
                 x, y, reset and weight, all of them (steps, lanes, ...).
-            y: targets, as the readout needs them.
+            y: targets, as the readout needs them; None: there are none, nothing is learnt, and
+                losses are 0.
             reset: booleans (steps, lanes): the lane's state and trace start anew before this step.
             weight: loss weights (steps, lanes).
             noise: replaces the draws from the state's key: `draws(lanes)` with a leading axis of
@@ -240,9 +241,11 @@ class Learner:
                 name = "norms need" if norms else "monitor needs"
                 raise ValueError(f"{name} a state without a buffer; init without example")
             waiting = single.run_in_place if self.donate else single.run
-            return waiting(self.engine, state, seg, predictions)
+            state, out = waiting(self.engine, state, seg, predictions)
+            return state, _unscored(out, x, y)
         run = Engine.run_in_place if self.donate else Engine.run_kept
-        return run(self.engine, state, seg, noise, predictions, norms, monitor)
+        state, out = run(self.engine, state, seg, noise, predictions, norms, monitor)
+        return state, _unscored(out, x, y)
 
     def step(
         self,
@@ -273,8 +276,8 @@ class Learner:
                 The cost is that of these lanes.
 
         Returns:
-            the new state, and losses and predictions (lanes, ...). With a delay, losses are those
-            of what is learnt now, 0 before the first target counts.
+            the new state, and losses and predictions (lanes, ...). Without targets, losses are 0.
+            With a delay, losses are those of what is learnt now, 0 before the first target counts.
         """
         if self.estimator.span is None:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
@@ -282,7 +285,8 @@ class Learner:
             return self._some(state, x, y, reset, weight, active, lanes, noise)
         seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
         step = single.step_in_place if self.donate else single.step
-        return step(self.engine, state, seg, noise)
+        state, seen = step(self.engine, state, seg, noise)
+        return state, _unscored(seen, x, y)
 
     def peek(
         self, state: State, x: Any, *, reset: Any = None, lanes: Any = None
@@ -354,6 +358,7 @@ class Learner:
         (seg, noise), places, more = single.places((seg, noise), at, count)
         some = single.some_in_place if self.donate else single.some
         state, seen = some(self.engine, more, state, places, seg, noise)
+        seen = _unscored(seen, x, y)
         if every:
             return state, jax.tree.map(lambda a: _spread(a, at, count), seen)
         return state, jax.tree.map(lambda a: a[: at.size], seen) if more else seen
@@ -573,6 +578,13 @@ class Learner:
             draws = self.draws(lanes, steps)
             checks.given_noise(noise, repeat(draws, steps // (k or steps)) if lead[1:] else draws)
         return seg
+
+
+def _unscored(out: Out, x: Any, y: Any) -> Out:
+    """Losses of 0 where there were no targets."""
+    if y is not None or isinstance(x, Segment):
+        return out
+    return out._replace(loss=jnp.zeros_like(out.loss))
 
 
 def _spread(a: Array, at: np.ndarray, lanes: int) -> Array:

@@ -1,12 +1,13 @@
 """Several predictions of the same thing, weighed by how good they have been lately.
 
-    L_i ← γ L_i + loss_i,   w_i ∝ exp(−L_i)
+    L_i ← γ L_i + loss_i,   w_i ∝ p_i exp(−L_i)
 
 A network that has not learnt yet, or that the data does not need, then costs little: the mixture
 stays near the best of the simple predictions.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,10 +18,12 @@ class Experts:
     Args:
         count: how many.
         memory: events after which a loss counts 1/e of what it did.
+        prior: p, the weights before anything is known; None: all alike.
     """
 
-    def __init__(self, count: int, memory: float) -> None:
+    def __init__(self, count: int, memory: float, prior: Sequence[float] | None = None) -> None:
         self.keep = math.exp(-1 / memory)  # γ
+        self.prior = [1.0] * count if prior is None else list(prior)
         self.restore(np.zeros(count))
 
     def learn(self, losses: np.ndarray) -> None:
@@ -34,14 +37,14 @@ class Experts:
     def _weigh(self, total: list[float]) -> None:
         """The weights w, which sum to one."""
         least = min(total)
-        w = [math.exp(least - v) for v in total]
+        w = [p * math.exp(least - v) for p, v in zip(self.prior, total, strict=True)]
         share = 1 / sum(w)
         self.total = np.array([v - least for v in total])
         self.weights = np.array([v * share for v in w])
 
 
 class Judged(Experts):
-    """Of predictions of a number, by their errors: loss = ½ log(1 + |error|/s).
+    """Of predictions of a number, by their errors: loss = rate · log(1 + |error|/s).
 
     s is the usual error of the best of them. Of a large error little more is held against a
     prediction than of a fair one, and of small differences something.
@@ -49,26 +52,104 @@ class Judged(Experts):
     Args:
         count, memory: as of `Experts`.
         least: the least weight of a new error in a usual one.
+        rate: how much is held against an error.
+        prior: as of `Experts`.
     """
 
-    def __init__(self, count: int, memory: float, least: float) -> None:
-        super().__init__(count, memory)
-        self.least = least
+    def __init__(
+        self,
+        count: int,
+        memory: float,
+        least: float,
+        rate: float = 0.5,
+        prior: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(count, memory, prior)
+        self.least, self.rate = least, rate
         self.seen, self.usual = 0, [0.0] * count
 
     def judge(self, errors: np.ndarray) -> None:
         """Absolute errors (events, predictions) of events that come together."""
         n = len(errors)
+        if n == 1:
+            return self.judge_one(errors[0].tolist())
+        s = self._scale(n, errors.mean(0).tolist())
+        if s:
+            self.learn(self.rate * np.log1p(errors / s))
+
+    def judge_one(self, errors: list[float]) -> None:
+        """The same of one event."""
+        s = self._scale(1, errors)
+        if s:
+            log1p, keep, rate = math.log1p, self.keep, self.rate
+            pairs = zip(self.total.tolist(), errors, strict=True)
+            self._weigh([keep * v + rate * log1p(e / s) for v, e in pairs])
+
+    def _scale(self, n: int, means: list[float]) -> float:
+        """s, after n more events with these mean errors; 0 at first, when nothing is judged."""
         self.seen += n
-        rows = errors.tolist() if n == 1 else [errors.mean(0).tolist()]
         a = max(n / self.seen, 1 - (1 - self.least) ** n)
-        self.usual = [u + a * (e - u) for u, e in zip(self.usual, rows[0], strict=True)]
-        if self.seen <= 2:
-            return
-        s = max(min(self.usual), 1e-30)
-        if n > 1:
-            self.learn(np.log1p(errors / s) / 2)
-            return
-        log1p, keep = math.log1p, self.keep
-        pairs = zip(self.total.tolist(), rows[0], strict=True)
-        self._weigh([keep * v + log1p(e / s) / 2 for v, e in pairs])
+        self.usual = [u + a * (e - u) for u, e in zip(self.usual, means, strict=True)]
+        return max(min(self.usual), 1e-30) if self.seen > 2 else 0.0
+
+
+LONG, SHARP = 500.0, 3.0  # of the second judgement: its memory and its rate
+
+
+class Twice:
+    """A mixture that is judged once more, beside some of its parts, and over a longer time.
+
+        w = a₀ u + Σⱼ aⱼ eⱼ,   u: `Judged` of all parts,   a: `Judged` of the mixture and of parts j
+
+    Where hardly anything is to be won, as for a random walk, u keeps changing its mind, and pays
+    for it. Over a longer time it shows that one of the simplest parts is as good, and a follows it.
+
+    Args:
+        count, memory, least: as of `Judged`, of the first judgement.
+        beside: the parts of the second.
+        prior: weights of the mixture and of these parts before anything is known.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        memory: float,
+        least: float,
+        beside: Sequence[int],
+        prior: Sequence[float],
+    ) -> None:
+        self.first = Judged(count, memory, least)
+        self.second = Judged(1 + len(beside), LONG, least, SHARP, prior)
+        self.beside = list(beside)
+        self._join()
+
+    def judge(self, errors: np.ndarray) -> None:
+        """Errors (events, parts), with their signs, of events that come together."""
+        mixed = errors @ self.first.weights
+        if len(errors) == 1:
+            row = [abs(e) for e in errors[0].tolist()]
+            self.second.judge_one([abs(float(mixed[0])), *(row[j] for j in self.beside)])
+            self.first.judge_one(row)
+            return self._join()
+        self.second.judge(np.abs(np.column_stack((mixed, errors[:, self.beside]))))
+        self.first.judge(np.abs(errors))
+        self._join()
+
+    def _join(self) -> None:
+        self.weights = self.first.weights * self.second.weights[0]
+        self.weights[self.beside] += self.second.weights[1:]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All of it."""
+        found = {}
+        for name, one in (("first", self.first), ("second", self.second)):
+            found[name] = np.array([one.total, one.usual])
+        return found
+
+    def restore(self, state: dict[str, np.ndarray], seen: int) -> None:
+        """As `state` gave it, after so many events."""
+        for name, one in (("first", self.first), ("second", self.second)):
+            total, usual = state[name]
+            one.restore(np.array(total))
+            one.usual, one.seen = usual.tolist(), seen
+        self._join()

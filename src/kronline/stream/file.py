@@ -13,7 +13,7 @@ from kronline.stream.forecaster import Forecaster
 from kronline.stream.model import Model, settings
 from kronline.stream.regressor import Regressor
 
-FORMAT = "kronline-stream-2"
+FORMAT = "kronline-stream-3"
 KINDS: dict[str, type[Model]] = {
     kind.__name__: kind for kind in (Regressor, Classifier, Forecaster, AnomalyDetector)
 }

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kronline.readout import Readout
-from kronline.stream.experts import Judged
+from kronline.stream.experts import Twice
 from kronline.stream.features import LARGEST, Event
 from kronline.stream.linear import LeastSquares
 from kronline.stream.model import Model, Rows, as_lists, rounds
@@ -17,7 +17,8 @@ from kronline.stream.simple import FAST, SLOW, Simple, weight
 
 ERRORS = 512  # errors that intervals are calibrated by
 MOST = 8.0  # scaled errors beyond this count as this
-ANCHOR, STRAIGHT, CURVED, NETWORK, TOP, PARTS = 2, 4, 5, 6, 7, 8  # of the mixture
+BEFORE = (0.3, 0.1, 0.6)  # weights of the mixture, the mean and the last value at the start
+MEAN, LAST, ANCHOR, STRAIGHT, CURVED, NETWORK, TOP, PARTS = 0, 1, 2, 4, 5, 6, 7, 8  # of the mixture
 
 
 def two_heads(prediction: Float[Array, " 3"], target: Float[Array, " 3"]) -> Float[Array, ""]:
@@ -47,7 +48,8 @@ class Regressor(Model):
     running mean; the last value of the key; an anchor between them; a trend beyond the last value
     (see `Simple`); recursive least squares, straight and curved (see `LeastSquares`); and the
     network, which predicts how far the target is from the anchor, and how far from what the
-    curved least squares say. Inputs are the scaled features and the last targets.
+    curved least squares say. This mixture is weighed once more beside the mean and the last value,
+    by the last 500 events or so (see `Twice`). Inputs are the scaled features and the last targets.
 
     Args:
         lags: how many of the last targets least squares and the network see.
@@ -102,7 +104,7 @@ class Regressor(Model):
         self._simple = Simple(lags, halflife)
         self._straight = LeastSquares(inputs)
         self._curved = LeastSquares(inputs, curves, seed)
-        self._experts = Judged(PARTS, memory, FAST)
+        self._experts = Twice(PARTS, memory, FAST, (MEAN, LAST), BEFORE)
         self._distance = 0.0  # the usual one between target and curved least squares
         self._errors = np.zeros(ERRORS)  # |y − prediction| over the scale that was predicted
         self._judged = 0  # how many there were
@@ -300,12 +302,13 @@ class Regressor(Model):
         self._straight.learn(seen.rows[0], near)
         self._curved.learn(seen.rows[1], near)
         self._simple.learn(y, seen.past, seen.parts)
-        errors = np.abs(y[:, None] - seen.parts)
+        errors = y[:, None] - seen.parts
         self._experts.judge(errors)
         n = len(y)
-        share = weight(n, self._experts.seen, SLOW)
-        curved = float(errors[0, CURVED] if n == 1 else errors[:, CURVED].mean())
-        self._distance += share * (curved - self._distance)
+        share = weight(n, self._experts.first.seen, SLOW)
+        curved = errors[:, CURVED]
+        distance = abs(float(curved[0])) if n == 1 else float(np.abs(curved).mean())
+        self._distance += share * (distance - self._distance)
         first = self._judged % ERRORS
         at = slice(first, first + 1) if n == 1 else (self._judged + np.arange(n)) % ERRORS
         self._errors[at] = np.abs(y - guess) / seen.width
@@ -318,19 +321,16 @@ class Regressor(Model):
 
     def _arrays(self) -> dict[str, np.ndarray]:
         inner: dict[str, Any] = {
+            "experts": self._experts,
             "simple": self._simple,
             "straight": self._straight,
             "curved": self._curved,
         }
         found = {f"{name}.{k}": v for name, part in inner.items() for k, v in part.state().items()}
-        return found | {
-            "experts": self._experts.total,
-            "usual": np.array([self._distance, *self._experts.usual]),
-            "errors": self._errors,
-        }
+        return found | {"distance": np.array(self._distance), "errors": self._errors}
 
     def _header(self) -> dict[str, Any]:
-        return {"judged": self._judged, "seen": self._experts.seen}
+        return {"judged": self._judged, "seen": self._experts.first.seen}
 
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         def inside(name: str) -> dict[str, np.ndarray]:
@@ -339,9 +339,8 @@ class Regressor(Model):
         self._simple.restore(inside("simple."))
         self._straight.restore(inside("straight."))
         self._curved.restore(inside("curved."))
-        self._distance, *self._experts.usual = arrays["usual"].tolist()
-        self._experts.restore(np.array(arrays["experts"]))
-        self._experts.seen = header["seen"]
+        self._distance = float(arrays["distance"])
+        self._experts.restore(inside("experts."), header["seen"])
         self._errors = np.array(arrays["errors"])
         self._judged = header["judged"]
 

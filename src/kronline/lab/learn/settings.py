@@ -14,7 +14,7 @@ HOME = Path("streams")  # where models go that are given no folder
 PIPE = Path("-")
 
 # what may differ when a command is given again: it changes neither predictions nor the model
-FREE = ("commit", "durable", "follow", "quiet", "json", "report", "model", "pipe")
+FREE = ("commit", "durable", "every", "follow", "quiet", "json", "report", "model", "pipe")
 
 
 @dataclass(frozen=True)
