@@ -28,7 +28,9 @@ class Experts:
 
     def learn(self, losses: np.ndarray) -> None:
         """Losses (events, experts) of events that come together."""
-        self._weigh((self.keep ** len(losses) * self.total + losses.sum(0)).tolist())
+        keep = self.keep ** len(losses)
+        new = losses.sum(0).tolist()
+        self._weigh([keep * v + loss for v, loss in zip(self.losses, new, strict=True)])
 
     def restore(self, total: np.ndarray) -> None:
         """L, up to a constant."""
@@ -39,8 +41,18 @@ class Experts:
         least = min(total)
         w = [p * math.exp(least - v) for p, v in zip(self.prior, total, strict=True)]
         share = 1 / sum(w)
-        self.total = np.array([v - least for v in total])
-        self.weights = np.array([v * share for v in w])
+        self.losses = [v - least for v in total]
+        self.shares = [v * share for v in w]
+
+    @property
+    def total(self) -> np.ndarray:
+        """L, up to a constant."""
+        return np.array(self.losses)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """w."""
+        return np.array(self.shares)
 
 
 class Judged(Experts):
@@ -82,7 +94,7 @@ class Judged(Experts):
         s = self._scale(1, errors)
         if s:
             log1p, keep, rate = math.log1p, self.keep, self.rate
-            pairs = zip(self.total.tolist(), errors, strict=True)
+            pairs = zip(self.losses, errors, strict=True)
             self._weigh([keep * v + rate * log1p(e / s) for v, e in pairs])
 
     def _scale(self, n: int, means: list[float]) -> float:
@@ -125,19 +137,23 @@ class Twice:
 
     def judge(self, errors: np.ndarray) -> None:
         """Errors (events, parts), with their signs, of events that come together."""
-        mixed = errors @ self.first.weights
         if len(errors) == 1:
-            row = [abs(e) for e in errors[0].tolist()]
-            self.second.judge_one([abs(float(mixed[0])), *(row[j] for j in self.beside)])
-            self.first.judge_one(row)
+            row = errors[0].tolist()
+            mixed = sum([u * e for u, e in zip(self.first.shares, row, strict=True)])
+            self.second.judge_one([abs(mixed), *(abs(row[j]) for j in self.beside)])
+            self.first.judge_one([abs(e) for e in row])
             return self._join()
+        mixed = errors @ self.first.weights
         self.second.judge(np.abs(np.column_stack((mixed, errors[:, self.beside]))))
         self.first.judge(np.abs(errors))
         self._join()
 
     def _join(self) -> None:
-        self.weights = self.first.weights * self.second.weights[0]
-        self.weights[self.beside] += self.second.weights[1:]
+        mixture, *parts = self.second.shares
+        w = [mixture * u for u in self.first.shares]
+        for j, share in zip(self.beside, parts, strict=True):
+            w[j] += share
+        self.weights = np.array(w)
 
     def state(self) -> dict[str, np.ndarray]:
         """All of it."""

@@ -51,6 +51,7 @@ class Features:
         self.numeric = np.zeros(FIRST, bool)
         self._names: list[str] | None = None  # of the last event by itself, if it had numbers only,
         self._at = np.zeros(0, np.intp)  # and where these are
+        self._numbered: list[str] = []  # names of the last dict that was read, if all are numbers'
 
     @property
     def room(self) -> int:
@@ -70,6 +71,8 @@ class Features:
         Raises:
             TypeError, ValueError: for what is no event, with the name of the feature.
         """
+        if type(x) is dict and list(x) == self._numbered and all(map(_fine, x.values())):
+            return dict(x)  # as below, in a third of the time
         if isinstance(x, Mapping):
             items = x.items()
         elif isinstance(x, np.ndarray | Sequence) and not isinstance(x, str | bytes):
@@ -97,6 +100,7 @@ class Features:
                 raise ValueError(
                     f"feature {name!r} was a {known} before, got {value!r}; give it another name"
                 )
+        self._numbered = list(found) if self._numbers(list(found)) else []
         return found
 
     def admit(self, events: Sequence[dict[str, Any]]) -> bool:
@@ -203,6 +207,11 @@ class Features:
         for name, kind in self.kinds.items():
             if kind == "number":
                 self.numeric[self.places[name]] = True
+
+
+def _fine(v: Any) -> bool:
+    """Whether a value is a float that can be taken as it is."""
+    return type(v) is float and -LARGEST <= v <= LARGEST
 
 
 def _plain(name: Any, v: Any) -> float | str | None:

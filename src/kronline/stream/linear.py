@@ -50,6 +50,7 @@ class LeastSquares:
         P = np.eye(size) / self.usual[2]
         P[:old, :old] = self.P
         self.P, self.w = P, np.pad(self.w, (0, size - old))
+        self._product = np.empty_like(P)
 
     def rows(self, x: np.ndarray) -> np.ndarray:
         """`v` of each row (events, inputs)."""
@@ -84,7 +85,7 @@ class LeastSquares:
         # k = P v/(λ/h + v·P v),   w ← w + k e,   P ← (P − k (P v)ᵀ)/λ
         k = Pv * (g * h / (FORGET + h * q))
         self.w += k * e
-        self.P -= k[:, None] * Pv
+        self.P -= np.dot(k[:, None], Pv[None], out=self._product)
         self.usual[2] = g / FORGET
         if self.usual[0] % TIDY == 0:
             self._tidy()

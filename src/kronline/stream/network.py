@@ -62,7 +62,8 @@ class Network:
         if m > 1:  # a power of two, so that few programs are compiled
             size = 1 << (m - 1).bit_length()
             x, lanes, anew = (_padded(a, size) for a in (x, lanes, anew))
-        return self._live.peek(x, reset=anew, lanes=lanes)[:m]
+        some = None if m == self.lanes == 1 else lanes  # of one lane nothing need be picked out
+        return self._live.peek(x, reset=anew, lanes=some)[:m]
 
     def copy_of(self, lane: int, anew: bool) -> "Copy":
         """One lane by itself, which moves on without learning."""

@@ -1,5 +1,6 @@
 """The next number, from features and from what came before."""
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -191,10 +192,9 @@ class Regressor(Model):
 
     def _look(self, events: Rows, keys: Sequence[Hashable]) -> _Look:
         """What is predicted for events; kept for the case that they are learnt from next."""
-        lanes, new = self._found(keys)
         at = (events, keys, self.events, self._features.used)
         if self._seen is None or self._seen.at != at:
-            self._seen = self._look_at(at, events, lanes, new)
+            self._seen = self._look_at(at, events, *self._found(keys))
         return self._seen
 
     def _look_at(
@@ -224,7 +224,7 @@ class Regressor(Model):
             for squares in (self._straight, self._curved):
                 squares.grow(self._extra + self._features.room)
         self._seen = kept
-        anew = bool(new.any())
+        anew = np.count_nonzero(new) > 0
         seen = self._look_at((), events, lanes, new) if anew else self._look(events, keys)
         parts, scale = seen.parts, self._simple.scale
         guess = parts @ self._experts.weights
@@ -233,7 +233,7 @@ class Regressor(Model):
         target[:, 0] = near
         target[:, 1] = within((y - parts[:, CURVED]) / self._small, MOST)
         target[:, 2] = within((y - guess) / scale, MOST)
-        every = bool(there.all())
+        every = np.count_nonzero(there) == len(y)
         share = None if every else there.astype(np.float32)
         self.network.learn(seen.inputs, target, share, lanes, new if anew else None)
         if every:
@@ -281,7 +281,7 @@ class Regressor(Model):
         self, raw: list[float], past: np.ndarray, rows: tuple[np.ndarray, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
         near, top, rho = (clamped(v, MOST) for v in raw)
-        scale, simple = self._simple.scale, self._simple.parts(past)[0].tolist()
+        scale, simple = self._simple.scale, self._simple.parts_of_one(past[0])
         straight, curved = (
             float((V @ squares.w)[0])
             for V, squares in zip(rows, (self._straight, self._curved), strict=True)
@@ -290,7 +290,7 @@ class Regressor(Model):
         curve = anchor + scale * clamped(curved, MOST)
         found = [*simple, anchor + scale * clamped(straight, MOST), curve]
         found += [anchor + scale * near, curve + self._small * top]
-        return np.array([found]), scale * np.exp(np.array([rho]))
+        return np.array([found]), np.array([scale * math.exp(rho)])
 
     @property
     def _small(self) -> float:

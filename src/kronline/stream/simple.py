@@ -66,11 +66,6 @@ class Simple:
     def parts(self, past: np.ndarray) -> np.ndarray:
         """Mean, last value, anchor and trend (events, 4)."""
         mean, phi, psi = self.mean, self.phi, self.psi
-        if len(past) == 1:  # as below, in a tenth of the time
-            a, b = past[0, :2].tolist()
-            a = a if a == a else mean  # noqa: PLR0124  NaN
-            step = a - b if b == b else 0.0  # noqa: PLR0124
-            return np.array([[mean, a, mean + phi * (a - mean), a + psi * step]])
         last = past[:, 0]
         last = np.where(last == last, last, mean)  # noqa: PLR0124
         step = last - past[:, 1]
@@ -80,10 +75,17 @@ class Simple:
         parts[:, 3] = last + psi * np.where(step == step, step, 0)  # noqa: PLR0124
         return parts
 
+    def parts_of_one(self, past: np.ndarray) -> list[float]:
+        """The same of one event (lags,), in a tenth of the time."""
+        mean, (a, b) = self.mean, past[:2].tolist()
+        a = a if a == a else mean  # noqa: PLR0124  NaN
+        step = a - b if b == b else 0.0  # noqa: PLR0124
+        return [mean, a, mean + self.phi * (a - mean), a + self.psi * step]
+
     def learn(self, y: np.ndarray, past: np.ndarray, parts: np.ndarray) -> None:
         """From targets that are there, of lanes with these last targets and predictions."""
         had = past[:, 0] == past[:, 0]
-        if not had.all():
+        if np.count_nonzero(had) < len(y):
             y, past, parts = y[had], past[had], parts[had]
         if not len(y):
             return
@@ -120,6 +122,15 @@ class Simple:
 
     def remember(self, y: np.ndarray, lanes: np.ndarray, new: np.ndarray) -> None:
         """Targets as the newest ones of their lanes; NaN: there is none."""
+        if len(y) == 1:  # as below, in half of the time
+            row, value = self.past[lanes[0]], float(y[0])
+            if new[0]:
+                row[:] = np.nan
+            if value == value:  # noqa: PLR0124
+                row[1:] = row[:-1]
+                row[0] = value
+                self._moments(1, value, 0.0)
+            return
         if new.any():
             self.past[lanes[new]] = np.nan
         there = y == y  # noqa: PLR0124
@@ -130,9 +141,10 @@ class Simple:
         self.past[lanes, 1:] = self.past[lanes, :-1]
         self.past[lanes, 0] = y
         # the mean and variance of these among themselves, as one target with their weight
-        n, mean, var = len(y), float(y[0]), 0.0
-        if n > 1:
-            mean, var = float(y.mean()), float(y.var())
+        self._moments(len(y), float(y.mean()), float(y.var()) if len(y) > 1 else 0.0)
+
+    def _moments(self, n: int, mean: float, var: float) -> None:
+        """The mean and variance of all targets, with n more of which these are known."""
         self.count += n
         a = n / self.count
         if self.halflife is not None:
