@@ -4,6 +4,7 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from datetime import date, time
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,8 @@ class Features:
     def admit(self, events: Sequence[dict[str, Any]]) -> bool:
         """Places for what is new in these events; whether the room had to grow for it."""
         for event in events:
+            if list(event) == self._numbered:  # all have their places
+                continue
             for name, value in event.items():
                 if type(value) is not str:
                     if name not in self.places:
@@ -153,7 +156,9 @@ class Features:
             self._names, self._at = names, np.array([places[name] for name in names], np.intp)
         if len(events) > 1 and self._alike(events, names):  # columns at once
             at = [places[name] for name in names]
-            rows[:, at], there[:, at] = [list(event.values()) for event in events], True
+            numbers_of = chain.from_iterable(e.values() for e in events)
+            flat = np.fromiter(numbers_of, float, len(events) * len(at))
+            rows[:, at], there[:, at] = flat.reshape(len(events), -1), True
             events = []
         for i, event in enumerate(events):
             at, values = [], []
@@ -202,7 +207,7 @@ class Features:
             dict(header[k]) for k in ("places", "kinds", "values")
         )
         self.running.restore(arrays)
-        self._names = None
+        self._names, self._numbered = None, []
         self.numeric = np.zeros(self.room, bool)
         for name, kind in self.kinds.items():
             if kind == "number":

@@ -43,7 +43,9 @@ def test_files_that_were_half_written_are_swept_away(tmp_path):
     subprocess.run(whole, check=True)
     left = tmp_path / "one" / checkpoints.FOLDER / ".line-000000000060.safetensors.123"
     left.write_bytes(b"half")
+    other = left.with_name("line-000000000010.safetensors")  # its .json was taken away already
+    other.write_bytes(b"whole")
     (tmp_path / "one" / f".{journal.FILE}.tidy").write_bytes(b"half")
     subprocess.run(whole, check=True)
-    assert not left.exists()
+    assert not left.exists() and not other.exists()
     assert not list((tmp_path / "one").glob(".*"))

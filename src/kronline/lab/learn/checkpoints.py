@@ -63,6 +63,12 @@ def lines(folder: Path) -> list[int]:
     return sorted(int(f.stem.removeprefix("line-")) for f in files)
 
 
+def stray(folder: Path) -> list[Path]:
+    """Models without the other half of their checkpoint: a kill came between the two."""
+    files = (folder / FOLDER).glob("line-*.safetensors")
+    return [f for f in files if not f.with_suffix(".json").exists()]
+
+
 def newest(folder: Path) -> tuple[Point | None, dict[int, str]]:
     """The newest that is whole, and what is wrong with those that are not, by their lines."""
     trouble: dict[int, str] = {}

@@ -122,8 +122,9 @@ def _settle(args: Learn, place: Path, source: Source, stop: Stop) -> Worker:
 
 
 def _sweep(place: Path) -> None:
-    """Files that a kill left half written."""
-    for file in (*place.glob(".*"), *(place / checkpoints.FOLDER).glob(".*")):
+    """Files that a kill left half written, or half taken away."""
+    hidden = (*place.glob(".*"), *(place / checkpoints.FOLDER).glob(".*"))
+    for file in (*hidden, *checkpoints.stray(place)):
         if file.is_file():
             file.unlink()
 
