@@ -160,7 +160,7 @@ def files(args):
 
 
 def accounted(data, format, args):
-    """Each line that is not blank is predicted or kept aside, once."""
+    """Each line that is not blank, or is too long to tell, is predicted or kept aside, once."""
     found = [json.loads(line) for line in args.out.read_text().splitlines()]
     aside = [json.loads(x) for x in (args.folder / "rejected.jsonl").read_text().splitlines()]
     assert all(a["problem"] and a["fix"] for a in aside), aside
@@ -171,7 +171,7 @@ def accounted(data, format, args):
     for number, line in enumerate(lines, 1):
         text = line.decode(errors="replace")
         text = text.removeprefix("\ufeff") if number == 1 else text
-        if text.strip():
+        if text.strip() or len(line) > args.max_line:
             full.append(number)
     if format == "csv":
         full = full[1:]
