@@ -10,6 +10,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,15 +253,14 @@ def copy_million() -> str:
     return table(["", "rate", *(f"T at {s:,}" for s in marks), *LEARNT], rows)
 
 
-def copy_deep() -> str:
+def copy_deep(place: str, marks: Sequence[int]) -> str:
     """Stacks of blocks of LRU: T on the way, and what is learnt at the end."""
-    marks = (60_000, 100_000, 200_000, 400_000, 700_000)
     rows = []
 
     def key(g: Group) -> Any:
         return g.config["cell"].count("Block"), g.config["steps"], g.method, g.config["rate"]
 
-    for g in sorted(groups("copy", "copy-deep"), key=key):
+    for g in sorted(groups("copy", place), key=key):
         T = [shown("T", Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
         blocks, size = g.config["cell"].count("Block"), f"{g.runs[0].about['parameters']:,}"
         rows.append([blocks, size, g.method, rate(g), *T, *learnt(g), len(g.runs), minutes(g)])
@@ -519,7 +519,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "copy": copy,
     "copy-solve": copy_solve,
     "copy-million": copy_million,
-    "copy-deep": copy_deep,
+    "copy-deep": partial(copy_deep, "copy-deep", (60_000, 100_000, 200_000, 400_000, 700_000)),
+    "copy-unbiased": partial(copy_deep, "copy-unbiased", (10_000, 20_000, 40_000, 60_000)),
     "copy-equal": copy_equal,
     "copy-beyond": copy_beyond,
     "ptb": ptb,
