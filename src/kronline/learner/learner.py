@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Key
 
 from kronline import checks
 from kronline.cells import Cell
-from kronline.estimators import Estimator, OwnLoss, Params, Segment
+from kronline.estimators import Estimator, Params, Segment
 from kronline.lanes import Layout, Vmap, many_processes
-from kronline.learner import look, own_loss, single
+from kronline.learner import given, look, own_loss, settings, single
 from kronline.learner.engine import Engine, engine_of
 from kronline.learner.live import Live
 from kronline.learner.state import Out, State
@@ -73,42 +73,7 @@ class Learner:
     delay: int = 0
 
     def __post_init__(self) -> None:
-        wanted = {
-            "cell": (Cell, "a cell such as RHN(64, 4)"),
-            "readout": (Readout | None, "a Readout such as softmax(4), or None"),
-            "estimator": (Estimator, "an Estimator such as kf_rtrl()"),
-            "optimiser": (optax.GradientTransformation, "an optax optimiser: optax.adam(1e-3)"),
-            "layout": (Layout, "Vmap(), Loop() or Shard()"),
-        }
-        for name, (kind, what) in wanted.items():
-            if not isinstance(value := getattr(self, name), kind):
-                raise TypeError(f"{name} must be {what}, got {value!r}")
-        try:
-            hash(self)
-        except TypeError as e:
-            raise TypeError(
-                f"cells, estimators and traces must be hashable, such as frozen dataclasses: {e}"
-            ) from e
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
-        self.estimator.check(self.cell)
-        for r in self.regularisers:
-            if not isinstance(r, Regulariser):
-                raise TypeError(f"regularisers must be such as (row_norm(1.0),), got {r!r} in it")
-            r.check(self.cell, self.readout, self.estimator)
-        if not isinstance(self.delay, int) or self.delay < 0:
-            raise ValueError(f"delay must be a number of steps, 0 or more, got {self.delay!r}")
-        span, every = self.estimator.span, self.update_every
-        if self.delay and (span is None or self.readout is None):
-            what = "bptt" if self.readout else "a loss of one's own"
-            raise ValueError(f"{what} takes no delay, got delay={self.delay}; use delay=0")
-        if every is not None and (every < 1 or span is None or every % span):
-            raise ValueError(
-                f"update_every must be a multiple of the estimator's window ({span or 'all'}), "
-                f"got {every}"
-            )
-        if self.readout is None:
-            self._own_loss()  # early, with the reason
+        settings.check(self)
 
     @cached_property
     def engine(self) -> Engine:
@@ -149,7 +114,7 @@ class Learner:
         if self.readout is not None and jax.tree.leaves(readout):
             raise ValueError("this learner has a readout; parameters of your own need readout=None")
         if self.readout is not None:
-            return self._buffered(self.engine.fresh(key, lanes), example)
+            return single.with_room(self.engine, self.engine.fresh(key, lanes), example, self.delay)
         k_params, key = jax.random.split(key)
         params = self.engine.params(k_params)._replace(readout=readout)
         return self.start(params, key, lanes, example)
@@ -172,32 +137,13 @@ class Learner:
             params, key = jax.tree.map(jnp.copy, params), jnp.copy(words(key))
         engine = self.engine
         if self.readout is None:
-            memory = self._own_loss().init(engine.model, params, self._kept(example, lanes))
+            kept = own_loss.kept_input(engine, example, lanes)
+            memory = own_loss.of(engine).init(engine.model, params, kept)
             return engine.start(params, memory, key, lanes)
         state = engine.start(params, self.estimator.init(engine.model, params), key, lanes)
         if many_processes(self.layout):
             state = jax.jit(engine.placed)(state)
-        return self._buffered(state, example)
-
-    def _buffered(self, state: State, example: Any) -> State:
-        """With room for steps of the example's kind that have to wait, where they have to."""
-        if self.delay and example is None:
-            raise ValueError(
-                "a learner with a delay keeps inputs until their targets come: it must know their "
-                "kind; use init(key, lanes, example=(x, y)) with x and y of one step"
-            )
-        if example is None or (self.estimator.span == 1 and not self.delay):
-            return state
-        if self.estimator.span is None:
-            raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
-        lead, (x, y) = (state.s.shape[0],), example
-        now = checks.segment(self.cell, self.readout, lead, x, y, None, None, self.dtype)
-        if self.delay:
-            waits = single.pending(self.engine, state, now.x, self.delay)
-            state = state._replace(pending=waits)
-        if self.estimator.span > 1:
-            state = state._replace(buffer=single.buffer(self.engine, state, now))
-        return state
+        return single.with_room(engine, state, example, self.delay)
 
     # -- learn ------------------------------------------------------------------------------------
 
@@ -235,7 +181,7 @@ class Learner:
             the new state, and losses (steps, lanes). Gradients are averaged over lanes, and those
             of a segment are divided by its length, never by the sum of the weights.
         """
-        seg = self._checked(state, x, y, reset, weight, noise)
+        seg = given.segment(self.engine, state, x, y, reset, weight, noise)
         if state.buffer is not None or state.pending is not None:
             if norms or monitor:
                 name = "norms need" if norms else "monitor needs"
@@ -283,7 +229,7 @@ class Learner:
             raise ValueError(f"{self.estimator.name} learns from a whole run; use run, or tbptt(k)")
         if active is not None or lanes is not None:
             return self._some(state, x, y, reset, weight, active, lanes, noise)
-        seg = self._checked(state, x, y, reset, weight, noise, (state.s.shape[0],))
+        seg = given.segment(self.engine, state, x, y, reset, weight, noise, (state.s.shape[0],))
         step = single.step_in_place if self.donate else single.step
         state, seen = step(self.engine, state, seg, noise)
         return state, _unscored(seen, x, y)
@@ -310,7 +256,7 @@ class Learner:
         if self.readout is None:
             raise TypeError("peek needs a readout; with a loss of your own, use advance")
         at = None if lanes is None else checks.some_lanes(lanes, state.s.shape[0])
-        x, reset = self._inputs(state, x, reset, None if at is None else len(at))
+        x, reset = given.inputs(self.engine, state, x, reset, None if at is None else len(at))
         return single.peek(self.engine, state, at, x, reset)
 
     def live(self, state: State) -> Live:
@@ -354,7 +300,7 @@ class Learner:
             at = checks.some_lanes(lanes, count)
         if not at.size:
             return state, single.nothing(self.engine, count if every else 0)
-        seg = self._checked(state, x, y, reset, weight, noise, (at.size,))
+        seg = given.segment(self.engine, state, x, y, reset, weight, noise, (at.size,))
         (seg, noise), places, more = single.places((seg, noise), at, count)
         some = single.some_in_place if self.donate else single.some
         state, seen = some(self.engine, more, state, places, seg, noise)
@@ -385,7 +331,7 @@ class Learner:
         """
         if state.buffer is not None:
             raise ValueError("gradients needs a state without a buffer; init without example")
-        seg = self._checked(state, x, y, reset, weight, noise)
+        seg = given.segment(self.engine, state, x, y, reset, weight, noise)
         return self.engine.gradients(state, seg, noise, average)
 
     # -- look -------------------------------------------------------------------------------------
@@ -423,7 +369,7 @@ class Learner:
         Returns:
             the share of each lane; None for estimators without a formula.
         """
-        x, reset = self._inputs(state, x, reset)
+        x, reset = given.inputs(self.engine, state, x, reset)
         return look.noise_share(self.engine, state, x, reset)
 
     def draws(self, lanes: int, steps: int | None = None) -> Draws:
@@ -436,10 +382,7 @@ class Learner:
         Returns:
             a tree of `Draw`.
         """
-        k = self.estimator.span or steps
-        if k is None:
-            raise ValueError("this estimator's segment is the whole run: say how many steps")
-        return repeat(self.estimator.draws(self.engine.model, self.engine.shapes(), k), lanes)
+        return given.draws(self.engine, lanes, steps)
 
     # -- with a loss of one's own -----------------------------------------------------------------
 
@@ -464,8 +407,8 @@ class Learner:
             >>> delta = jax.grad(lambda h: jnp.sum(h**2))(h)  # dL/dh of each lane
             >>> state = learner.update(state, learner.pull(state, delta))
         """
-        own = self._own_loss()
-        x, reset = self._inputs(state, x, reset)
+        own = own_loss.of(self.engine)
+        x, reset = given.inputs(self.engine, state, x, reset)
         if noise is not None:
             draws = own.draws(self.engine.model, self.engine.shapes())
             checks.given_noise(noise, repeat(draws, state.s.shape[0]))
@@ -482,7 +425,7 @@ class Learner:
         Returns:
             the gradient `δ·ds/dθ` in the shape of the cell's parameters, averaged over lanes.
         """
-        own = self._own_loss()
+        own = own_loss.of(self.engine)
         checks.alive("this state", state.s, state.params)
         delta = checks.array("delta", delta)
         checks.vectors("delta", delta, (state.s.shape[0], self.cell.outputs), self.dtype)
@@ -507,77 +450,6 @@ class Learner:
         if readout is not None:
             grads = grads._replace(readout=readout)
         return own_loss.update(self.engine, state, grads)
-
-    def _own_loss(self) -> OwnLoss:
-        if self.readout is not None:
-            raise TypeError(
-                "advance and pull are for a loss of one's own, and this learner has a readout; "
-                "make it with readout=None, or use run and step"
-            )
-        return self.estimator.with_own_loss(self.cell)
-
-    def _kept(self, example: Any, lanes: int) -> Any:
-        """One lane's input, for an estimator that keeps inputs; else None."""
-        if not self._own_loss().keeps_input:
-            return None
-        if example is None:
-            raise ValueError(
-                f"{self.estimator.name} keeps the newest inputs until their loss is known, so that "
-                "it must know their kind; use init(key, lanes, example=x) with the x of one step"
-            )
-        x = checks.stream(self.cell, example, (lanes,), self.dtype)
-        return self.engine.inputs(x)[0]
-
-    # -- shapes -----------------------------------------------------------------------------------
-
-    def _inputs(
-        self, state: State, x: Any, reset: Any, lanes: int | None = None
-    ) -> tuple[Any, Any]:
-        """Inputs and resets of one step of all lanes, or of so many of them, checked."""
-        checks.alive("this state", state.s, state.params)
-        lead = (state.s.shape[0] if lanes is None else lanes,)
-        x = checks.stream(self.cell, x, lead, self.dtype)
-        return x, checks.flags("reset", reset, lead)
-
-    def _checked(
-        self,
-        state: State,
-        x: Any,
-        y: Any,
-        reset: Any,
-        weight: Any,
-        noise: Noise,
-        lead: tuple[int, ...] = (),
-    ) -> Segment:
-        """The data, all parts of it and the noise checked; leading axes ((steps,) lanes)."""
-        checks.alive("this state", state.s, state.params)
-        if isinstance(x, Segment):
-            x, y, reset, weight = x
-        lanes, k = lead[-1] if lead else state.s.shape[0], self.estimator.span
-        if not lead:
-            x, lead = checks.steps(x, lanes)
-        if y is None:
-            y, weight = checks.no_targets(self.readout, lead), np.zeros(lead, np.float32)
-        seg = checks.segment(self.cell, self.readout, lead, x, y, reset, weight, self.dtype)
-        steps = lead[0] if len(lead) > 1 else 1
-        if state.pending is not None:
-            checks.same_kind(seg.x, state.pending.x, len(lead))
-        if state.buffer is not None:
-            checks.same_kind(
-                (seg.x, seg.y), (state.buffer.steps.x, state.buffer.steps.y), len(lead)
-            )
-            if noise is not None:
-                raise ValueError("noise cannot be given to a buffered state; init without example")
-        elif state.pending is None and steps % (k or 1):
-            raise ValueError(
-                f"{self.estimator.name} learns from segments of {k} steps: needed a multiple of "
-                f"{k} steps, got {steps}; cut the data, or use init(key, lanes, example=(x, y)) "
-                "to carry unfinished segments over"
-            )
-        if noise is not None:
-            draws = self.draws(lanes, steps)
-            checks.given_noise(noise, repeat(draws, steps // (k or steps)) if lead[1:] else draws)
-        return seg
 
 
 def _unscored(out: Out, x: Any, y: Any) -> Out:

@@ -7,11 +7,35 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kronline import checks
 from kronline.estimators import OwnLoss, Params
 from kronline.lanes import over_lanes
 from kronline.learner.engine import Engine
 from kronline.learner.state import State
 from kronline.noise import Noise, for_lanes, keys, tick
+
+
+def of(engine: Engine) -> OwnLoss:
+    """How the engine's estimator learns from a loss of one's own."""
+    if engine.readout is not None:
+        raise TypeError(
+            "advance and pull are for a loss of one's own, and this learner has a readout; "
+            "make it with readout=None, or use run and step"
+        )
+    return engine.estimator.with_own_loss(engine.cell)
+
+
+def kept_input(engine: Engine, example: Any, lanes: int) -> Any:
+    """One lane's input, for an estimator that keeps inputs; else None."""
+    if not of(engine).keeps_input:
+        return None
+    if example is None:
+        raise ValueError(
+            f"{engine.estimator.name} keeps the newest inputs until their loss is known, so that "
+            "it must know their kind; use init(key, lanes, example=x) with the x of one step"
+        )
+    x = checks.stream(engine.cell, example, (lanes,), engine.dtype)
+    return engine.inputs(x)[0]
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -29,6 +29,26 @@ LANES = ("s", "memory", "anew", "buffer", "pending")  # what of a state has an a
 # -- room for what waits ---------------------------------------------------------------------------
 
 
+def with_room(engine: Engine, state: State, example: Any, delay: int) -> State:
+    """With room for steps that have to wait, of the kind of `example` = (x, y), where any do."""
+    if delay and example is None:
+        raise ValueError(
+            "a learner with a delay keeps inputs until their targets come: it must know their "
+            "kind; use init(key, lanes, example=(x, y)) with x and y of one step"
+        )
+    if example is None or (engine.estimator.span == 1 and not delay):
+        return state
+    if engine.estimator.span is None:
+        raise ValueError("bptt has no window to buffer; use run, or tbptt(k)")
+    lead, (x, y) = (state.s.shape[0],), example
+    now = checks.segment(engine.cell, engine.readout, lead, x, y, None, None, engine.dtype)
+    if delay:
+        state = state._replace(pending=pending(engine, state, now.x, delay))
+    if engine.estimator.span > 1:
+        state = state._replace(buffer=buffer(engine, state, now))
+    return state
+
+
 def buffer(engine: Engine, state: State, now: Segment) -> Buffer:
     """An empty buffer for steps of the kind of `now` (lanes, ...)."""
     k, lanes = engine.estimator.span, state.s.shape[0]

@@ -90,8 +90,8 @@ def test_the_same_command_goes_on(tmp_path):
                 time.sleep(0.01)
             run, pid = caught(sweep, out, log)
             first.scheduler.kill()
-            os.kill(pid, signal.SIGCONT)
             assert sweep.wait(120) == 2
+            os.kill(pid, signal.SIGCONT)  # not before: it would come to its end
         assert "the Dask scheduler is gone" in log.read_text()
         assert "the Dask cluster at tls://127.0.0.1:" in log.read_text()
         assert not all(newest(r).endswith("00000800.safetensors") for r in out.glob("kf_rtrl*"))
