@@ -3,7 +3,7 @@
 Shapes that fit only by silent broadcasting are errors. The tests are many small programs, each run
 once, so these are compiled as fast as can be: without optimisation, in one piece, and by XLA's
 plain emitters (those of fusions, which are the default, take twice the time). `test_replay.py`
-looks at programs as users have them, too. What is compiled is kept, so that the two workers, the
+looks at programs as users have them, too. What is compiled is kept, so that the workers, the
 processes that they start, and later runs need not compile it again.
 """
 
@@ -21,6 +21,7 @@ CACHE = Path(__file__).parent.parent / ".pytest_cache" / "programs"
 if FLAGS not in (given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{given} {FLAGS}".strip()
 os.environ[UNOPTIMISED] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes read the same sources
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell: also of
