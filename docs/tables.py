@@ -34,6 +34,7 @@ HOME = Path(__file__).resolve().parent.parent
 RESULTS = HOME / "results"
 PAGES = tuple(HOME / "docs" / f"{name}.md" for name in ("speed", "results", "beyond"))
 NOISE = ("noise", "noise-ptb")  # files of results/, with a run of that name and its page
+DEEP_MARKS = (60_000, 100_000, 200_000, 400_000, 700_000, 1_000_000, 2_000_000)
 LARGER = 64  # cores of a larger machine
 LEARNT = ("bits right, T − 5 to T, %", "solved, each seed")  # of copy runs, when they have ended
 MARK = re.compile(r"(<!-- table (\S+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
@@ -263,8 +264,10 @@ def copy_deep(place: str, marks: Sequence[int]) -> str:
     for g in sorted(groups("copy", place), key=key):
         T = [shown("T", Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
         blocks, size = g.config["cell"].count("Block"), f"{g.runs[0].about['parameters']:,}"
-        rows.append([blocks, size, g.method, rate(g), *T, *learnt(g), len(g.runs), minutes(g)])
-    head = ("blocks", "parameters", "", "rate", *(f"T at {s:,}" for s in marks))
+        delay = "2(T + 1)" if g.config["delay"] == "paper" else "T + 1"
+        rows.append([blocks, g.config["hidden"], size, delay, g.method, rate(g), *T, *learnt(g), len(g.runs), minutes(g)])
+    net = ("blocks", "units", "parameters", "delay")
+    head = (*net, "", "rate", *(f"T at {s:,}" for s in marks))
     return table([*head, *LEARNT, "seeds", "minutes"], rows)
 
 
@@ -324,11 +327,11 @@ def ptb_rates() -> str:
 def against(found: Sequence[Group]) -> list[tuple[Group, Group, list[tuple[Run, Run]]]]:
     """What updates as often as TBPTT-k and sees more, TBPTT-k of the same settings, runs by seed.
 
-    That is KF-TBPTT-k, and rolling TBPTT every k steps.
+    That is KF-TBPTT-k, Spatial-k, and rolling TBPTT every k steps.
     """
     out = []
     for g in found:
-        k = re.match(r"KF-TBPTT-(\d+)|Rolling TBPTT-\d+, every (\d+)", g.method)
+        k = re.match(r"(?:KF-TBPTT|Spatial)-(\d+)|Rolling TBPTT-\d+, every (\d+)", g.method)
         if not k:
             continue
         same = {name: v for name, v in g.config.items() if name != "estimator"}
@@ -340,10 +343,21 @@ def against(found: Sequence[Group]) -> list[tuple[Group, Group, list[tuple[Run, 
 
 
 def ptb_ahead() -> str:
+    """On the RHN, three epochs."""
+    found = groups("text", "ptb", "ptb-tried", "beyond/ptb-linear")
+    return _table_of_leads(found, (0.5, 1.0, 1.5, 2.0, 2.5, 3.0))
+
+
+def ptb_credit() -> str:
+    """On blocks, four epochs: what the credit from before the segment is worth."""
+    found = [g for g in groups("text", "ptb-deep") if g.config["epochs"] == 4 and len(g.runs) > 1]
+    return _table_of_leads(found, (1.0, 2.0, 3.0, 4.0))
+
+
+def _table_of_leads(found: Sequence[Group], marks: Sequence[float]) -> str:
     """Ahead of TBPTT-k on the way: seed by seed, then mean and two standard errors."""
-    marks = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
     rows = []
-    for g, other, pairs in against(groups("text", "ptb", "ptb-tried", "beyond/ptb-linear")):
+    for g, other, pairs in against(found):
         ahead = [_two_errors(Stat.of(_ahead(a, b, e) for a, b in pairs)) for e in marks]
         size = g.config["hidden"]
         rows.append([g.method, other.method, size, rate(g), clip(g), *ahead, len(pairs)])
@@ -519,8 +533,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "copy": copy,
     "copy-solve": copy_solve,
     "copy-million": copy_million,
-    "copy-deep": partial(copy_deep, "copy-deep", (60_000, 100_000, 200_000, 400_000, 700_000)),
-    "copy-unbiased": partial(copy_deep, "copy-unbiased", (10_000, 20_000, 40_000, 60_000)),
+    "copy-deep": partial(copy_deep, "copy-deep", DEEP_MARKS),
+    "copy-unbiased": partial(copy_deep, "copy-unbiased", (10_000, 20_000, 30_000, 40_000, 60_000)),
     "copy-equal": copy_equal,
     "copy-beyond": copy_beyond,
     "ptb": ptb,
@@ -530,6 +544,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ptb-256": ptb_256,
     "ptb-20": ptb_20,
     "ptb-deep": ptb_deep,
+    "ptb-credit": ptb_credit,
     "lstm-copy": lstm_copy,
     "lstm-ptb": lstm_ptb,
     "series": series,
