@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/kronline demo
 
 test: install-dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # PyTorch, Flax, Equinox and ONNX are large, and in an environment of their own
 interop: .venv-interop/installed

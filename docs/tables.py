@@ -265,9 +265,9 @@ def copy_deep(place: str, marks: Sequence[int]) -> str:
         T = [shown("T", Stat.of(at(r, "T", s) for r in g.runs)) for s in marks]
         blocks, size = g.config["cell"].count("Block"), f"{g.runs[0].about['parameters']:,}"
         delay = "2(T + 1)" if g.config["delay"] == "paper" else "T + 1"
-        rows.append([blocks, g.config["hidden"], size, delay, g.method, rate(g), *T, *learnt(g), len(g.runs), minutes(g)])
-    net = ("blocks", "units", "parameters", "delay")
-    head = (*net, "", "rate", *(f"T at {s:,}" for s in marks))
+        net = (blocks, g.config["hidden"], size, delay)
+        rows.append([*net, g.method, rate(g), *T, *learnt(g), len(g.runs), minutes(g)])
+    head = ("blocks", "units", "parameters", "delay", "", "rate", *(f"T at {s:,}" for s in marks))
     return table([*head, *LEARNT, "seeds", "minutes"], rows)
 
 
