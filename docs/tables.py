@@ -544,7 +544,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "ptb-256": ptb_256,
     "ptb-20": ptb_20,
     "ptb-deep": ptb_deep,
-    "ptb-credit": ptb_credit,
     "lstm-copy": lstm_copy,
     "lstm-ptb": lstm_ptb,
     "series": series,
