@@ -72,7 +72,7 @@ def one(python: str, which: str) -> tuple[str, str]:
     versions = seen(place)
     for name, words in [
         ("verify", [place / "bin/kronline", *PROVE]),
-        ("tests", [place / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]),
+        ("tests", [place / "bin/python", "-m", "pytest", "-p", "no:cacheprovider", *TESTS]),
     ]:
         done = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)
         if done.returncode:

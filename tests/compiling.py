@@ -1,9 +1,13 @@
 """How the tests' programs are compiled, and how a user's are."""
 
 import os
+from importlib.metadata import version
 
-# unknown flags end a process: a later XLA may need another one, or none
-FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# unknown flags end a process: XLA has the first one up to jaxlib 0.10, and no longer in 0.12
+KNOWN = tuple(map(int, version("jaxlib").split(".")[:2])) <= (0, 10)
+FLAGS = (
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1" if KNOWN else ""
+)
 UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
