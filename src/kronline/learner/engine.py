@@ -209,7 +209,7 @@ class Engine:
             return (s, memory, seen, norm2), (grads, self._penalties(params, lane))
 
         lanes = (state.s, state.memory, seg, noise)
-        run = over_lanes(lane, self.layout, average=average, blame=True)
+        run = over_lanes(lane, self.layout, average=average, blame=True, apart=monitor)
         ((s, memory, seen, norm2), bad), (grads, more) = run(state.params, lanes)
         # a lane's gradient, state or loss is not finite: it starts anew at its next step
         lost = ~jnp.isfinite(jnp.where(seg.weight != 0, seen.loss, 0)).all(1)
@@ -266,7 +266,7 @@ class Engine:
         for r in self.regularisers:
             params = params._replace(cell=r.constrained(self.cell, params.cell))
         # ‖g‖² and ‖Δθ‖²: of squares, since most optimisers keep these
-        fine = jnp.isfinite(gr.norm2(grads)) & jnp.isfinite(gr.norm2(updates))
+        fine = gr.finite_norm(grads) & gr.finite_norm(updates)
         yes = jnp.ones((), bool) if learns is None else learns
         params, opt = jax.tree.map(
             lambda new, old: jnp.where(yes & fine, new, old),

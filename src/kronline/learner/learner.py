@@ -33,7 +33,7 @@ class Learner:
             one's own, with `advance`, `pull` and `update`.
         estimator: `kf_rtrl()`, `uoro()`, `rtrl()`, `tbptt(k)`, `bptt()`, `Online(trace, window)`.
         optimiser: any optax optimiser.
-        layout: how lanes are laid out (`lanes.py`).
+        layout: how lanes are laid out (`kronline.lanes`).
         update_every: steps between updates, a multiple of the estimator's window; None: one update
             per gradient. Gradients are averaged in between.
         dtype: "float32" or "float64" (which needs `jax.config.update("jax_enable_x64", True)`).

@@ -2,7 +2,7 @@
 
 Most gradients here are sums of outer products, `Σ_p left_p ⊗ right_p`. Written out per lane they
 would cost lanes × |W| numbers; kept as factors, the sum over lanes, steps and terms is one matrix
-product (`total`), made in one place (`lanes.py`).
+product (`total`), made in one place (`lanes/over.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -33,12 +33,23 @@ class Weighted(NamedTuple):
     terms: Float[Array, "..."]
 
 
+class Added(NamedTuple):
+    """A part of a gradient that is the sum over all lanes already: only `total` may read it.
+
+    So for a trace that adds up what it reads where it reads it (`lanes.adding`): no lane's own part
+    is written out.
+    """
+
+    whole: Float[Array, "*lanes m g n"]  # the sum, the same for all lanes
+    odd: Float[Array, "*lanes"]  # 0, or NaN where the lane's own part is not finite
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=("part",), meta_fields=("gates", "of"))
 @dataclass(frozen=True)
 class Placed:
     """A gradient of some gates of a weight, zero for the others: these are written out last."""
 
-    part: Float[Array, "*lanes m g n"]
+    part: Float[Array, "*lanes m g n"] | Added
     gates: tuple[int, ...]
     of: int  # r, all gates
 
@@ -60,7 +71,7 @@ def outer(left: Float[Array, " m"], right: Float[Array, "..."]) -> Outer:
 
 def is_leaf(g: Any) -> bool:
     """For tree functions: a factored gradient is a leaf."""
-    return isinstance(g, Outer | Weighted | Placed | Sum)
+    return isinstance(g, Outer | Weighted | Placed | Added | Sum)
 
 
 def dense(g: Any) -> Array:
@@ -70,7 +81,9 @@ def dense(g: Any) -> Array:
     if isinstance(g, Weighted):
         return jnp.tensordot(g.weights, g.terms, axes=(0, 0))
     if isinstance(g, Placed):
-        return g.among_all(g.part)
+        return g.among_all(dense(g.part))
+    if isinstance(g, Added):
+        raise TypeError("a lane's own gradient is not here: ask for it by `adding(False)`")
     if isinstance(g, Sum):
         return sum(map(dense, g.parts[1:]), dense(g.parts[0]))
     return g
@@ -105,7 +118,7 @@ def side_by_side(grads: Grads) -> Grads:
         if isinstance(g, Sum):
             return Sum(tuple(map(leaf, g.parts)))
         if isinstance(g, Placed):
-            return replace(g, part=g.part.sum(0))
+            return replace(g, part=dense(g.part).sum(0))
         if not is_leaf(g):
             return g.sum(0)
         return type(g)(*(a.reshape(-1, *a.shape[2:]) for a in g))
@@ -144,6 +157,8 @@ def total(grads: Grads) -> Grads:
             return jnp.tensordot(left, right, axes=(0, 0))
         if isinstance(g, Weighted):
             return jnp.tensordot(g.weights, g.terms, axes=g.weights.ndim)
+        if isinstance(g, Added):
+            return g.whole[0]
         if isinstance(g, Placed):
             return g.among_all(leaf(g.part))
         if isinstance(g, Sum):
@@ -168,13 +183,27 @@ def norm2(grads: Grads) -> Float[Array, ""]:
     return jnp.sum(jnp.stack([leaf(g) for g in jax.tree.leaves(grads, is_leaf=is_leaf)]))
 
 
+def finite_norm(arrays: Any) -> Bool[Array, ""]:
+    """Whether `‖a‖²` is finite: products of a with itself, so that a² is not written out."""
+    return jnp.isfinite(sum(jnp.vdot(a, a) for a in jax.tree.leaves(arrays)))
+
+
 def written_out(grads: Grads) -> Grads:
     """All leaves of one lane's gradient as arrays."""
     return jax.tree.map(dense, grads, is_leaf=is_leaf)
 
 
-def not_finite(grads: Grads) -> Bool[Array, ""]:
-    """Whether a number of the gradient, or of its factors, is NaN or infinite."""
+def own_parts(grads: Grads) -> list[Array]:
+    """What a lane's gradient is made of, of its own: all are finite if, and only if, it is."""
+
+    def added(g: Any) -> bool:
+        return isinstance(g, Added)
+
+    return [g.odd if added(g) else g for g in jax.tree.leaves(grads, is_leaf=added)]
+
+
+def not_finite(arrays: Any) -> Bool[Array, ""]:
+    """Whether a number of a gradient, or of its factors, is NaN or infinite."""
     # 0·a is 0 for a finite a, else NaN: one sum without a branch
-    parts = [jnp.sum(0 * a) for a in jax.tree.leaves(grads)]
+    parts = [jnp.sum(0 * a) for a in jax.tree.leaves(arrays)]
     return ~jnp.isfinite(sum(parts, start=jnp.zeros(())))

@@ -7,7 +7,15 @@ pure JAX computes the same.
 """
 
 from kronline.native.build import KernelError, Library, library
-from kronline.native.calls import MOST_SLOTS, merge_pair, merge_segment, mix, push_traces, rmm
+from kronline.native.calls import (
+    MOST_SLOTS,
+    merge_pair,
+    merge_segment,
+    mix,
+    push_traces,
+    push_traces_added,
+    rmm,
+)
 from kronline.native.choice import Status, active, choose, status, usable, use
 
 __all__ = [
@@ -22,6 +30,7 @@ __all__ = [
     "merge_segment",
     "mix",
     "push_traces",
+    "push_traces_added",
     "rmm",
     "status",
     "usable",

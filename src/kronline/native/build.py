@@ -26,6 +26,7 @@ TARGETS = (
     "kronline_merge_segment",
     "kronline_mix",
     "kronline_push_traces",
+    "kronline_push_traces_added",
 )
 # the machine's own instructions, as the compiler at hand calls them; none if it knows neither
 MACHINE = (("-march=native",), ("-mcpu=native",), ())

@@ -183,6 +183,56 @@ def push_traces(
     return _over_lanes(call, shares=False)(e, feats, SD, S, cut, delta)
 
 
+def push_traces_added(
+    feats: Float[Array, "k m"],
+    SD: Float[Array, "k c g n"],
+    S: Float[Array, "c c n"],
+    cut: Float[Array, ""],
+    delta: Float[Array, "c n"],
+    e: Float[Array, "m c g n"],
+) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"], Float[Array, ""]]:
+    """`push_traces`, with δ·e added up over the lanes of the innermost `vmap`.
+
+    Args:
+        feats, SD, S, cut, delta, e: as there.
+
+    Returns:
+        the new e; the sum over lanes, one for all of them; and of each lane 0, or NaN where its
+        own δ·e is not finite.
+    """
+
+    @custom_vmap
+    def lanes(e: Array, *given: Array) -> Any:
+        count, m, _, g, n = e.shape
+        shapes = (e.shape, (m, g, n), (count,))
+        out = [jax.ShapeDtypeStruct(shape, e.dtype) for shape in shapes]
+        aliases = {5: 0}
+        f = jax.ffi.ffi_call("kronline_push_traces_added", out, input_output_aliases=aliases)
+        return tuple(f(*given, e))
+
+    @lanes.def_vmap
+    def many(size: int, batched: Any, *args: Array) -> Any:
+        out = jax.lax.map(lambda a: lanes(*a), _spread(size, batched, args))
+        return out, (True, True, True)
+
+    @custom_vmap
+    def run(e: Array, *given: Array) -> Any:
+        new, read, odd = lanes(*(a[None] for a in (e, *given)))
+        return new[0], read, odd[0]
+
+    @run.def_vmap
+    def rule(size: int, batched: Any, *args: Array) -> Any:
+        return lanes(*_spread(size, batched, args)), (True, False, True)
+
+    found: tuple[Array, Array, Array] = run(e, feats, SD, S, cut, delta)
+    return found
+
+
+def _spread(size: int, batched: Any, args: tuple[Array, ...]) -> tuple[Array, ...]:
+    pairs = zip(args, batched, strict=True)
+    return tuple(a if yes else jnp.broadcast_to(a, (size, *a.shape)) for a, yes in pairs)
+
+
 def _over_lanes(call: Callable[..., Any], *, shares: bool = True) -> Callable[..., Any]:
     """`call(W, *lanes)` with a rule for `vmap`: W is passed once where all lanes share it."""
 
@@ -192,12 +242,9 @@ def _over_lanes(call: Callable[..., Any], *, shares: bool = True) -> Callable[..
 
     @run.def_vmap
     def rule(size: int, batched: Any, W: Array, *lanes: Array) -> Any:
-        def spread(a: Array, yes: bool) -> Array:
-            return a if yes else jnp.broadcast_to(a, (size, *a.shape))
-
         shared = shares and all(d == 1 for d in W.shape[:-3])
-        W = W[None] if shared and not batched[0] else spread(W, batched[0])
-        out = run(W, *map(spread, lanes, batched[1:]))
+        (W,) = (W[None],) if shared and not batched[0] else _spread(size, batched[:1], (W,))
+        out = run(W, *_spread(size, batched[1:], lanes))
         return out, jax.tree.map(lambda _: True, out)
 
     return run

@@ -5,6 +5,7 @@
 //   merge_segment:  merge_segment.h, a segment of KF-TBPTT, or a step of OK
 //   mix:            mix.h, how K products become r, from their Gram matrices
 //   push_traces:    push_traces.h, the exact traces of a layer over a segment
+//   push_traces_added: the same, with what is read added up over lanes
 //
 // One work item is one lane (or some columns of one lane, where lanes are few).
 
@@ -25,6 +26,8 @@ namespace ffi = xla::ffi;
 
 namespace kronline {
 namespace {
+
+constexpr int64_t kRowsAdded = 26;  // of `push_traces_added`, at a time
 
 using Any = ffi::AnyBuffer;
 using Out = ffi::Result<ffi::AnyBuffer>;
@@ -253,17 +256,29 @@ ffi::Error mix_any(ffi::ThreadPool pool, int64_t r, Any Gu, Any Gb, Any signs, O
   return by_type(mix<float>, mix<double>, pool, r, Gu, Gb, signs, left, right, variance);
 }
 
+// What `push_traces` and `push_traces_added` have in common: lanes, and what is to be done for each.
 template <typename T>
-ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta, Any e,
-                       Out e_out, Out read) {
-  auto d = SD.dimensions();
-  const int64_t rank = d.size(), n = d[rank - 1], g = d[rank - 2], c = d[rank - 3], k = d[rank - 4];
-  const int64_t m = h.dimensions().back(), lanes = h.element_count() / (k * m);
-  in_place(e, e_out);
-  const int64_t threads = threads_for(pool, lanes * m * (c + k) * c * g * n);
-  const int64_t parts = parts_of_a_lane(lanes, threads, m);
-  parallel(pool, threads, lanes * parts, [&](int64_t item) {
-    const int64_t l = item / parts, part = item % parts;
+struct PushLanes {
+  Any h, SD, S, cut, delta;
+  T* e;
+  int64_t n, g, c, k, m, lanes;
+
+  PushLanes(Any h, Any SD, Any S, Any cut, Any delta, Any e, Out e_out)
+      : h(h), SD(SD), S(S), cut(cut), delta(delta), e(static_cast<T*>(e_out->untyped_data())) {
+    auto d = SD.dimensions();
+    const int64_t rank = d.size();
+    n = d[rank - 1], g = d[rank - 2], c = d[rank - 3], k = d[rank - 4];
+    m = h.dimensions().back(), lanes = h.element_count() / (k * m);
+    in_place(e, e_out);
+  }
+
+  int64_t threads(const ffi::ThreadPool& pool) const {
+    return threads_for(pool, lanes * m * (c + k) * c * g * n);
+  }
+
+  // Rows and units of lane l.
+  void push(int64_t l, int64_t first, int64_t end, int64_t from, int64_t to, int64_t* steps,
+            T* read, T* odd) const {
     const T* d = at<T>(delta, l, c * n);
     const bool silent = std::all_of(d, d + c * n, [](T x) { return x == 0; });
     const PushTraces<T> push{at<T>(h, l, k * m),
@@ -276,17 +291,59 @@ ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any 
                              m,
                              g,
                              n,
-                             at<T>(*e_out, l, m * c * g * n),
-                             at<T>(*read, l, m * g * n)};
-    std::vector<int64_t> steps(k);
-    const int64_t first = part * m / parts, end = (part + 1) * m / parts;
+                             e + l * m * c * g * n,
+                             read,
+                             odd};
     switch (c) {
-      case 1: push.template rows<1>(first, end, steps.data()); break;
-      case 2: push.template rows<2>(first, end, steps.data()); break;
-      case 3: push.template rows<3>(first, end, steps.data()); break;
-      default: push.template rows<4>(first, end, steps.data());  // at most so many slots
+      case 1: return push.template rows<1>(first, end, from, to, steps);
+      case 2: return push.template rows<2>(first, end, from, to, steps);
+      case 3: return push.template rows<3>(first, end, from, to, steps);
+      default: push.template rows<4>(first, end, from, to, steps);  // at most so many slots
     }
+  }
+};
+
+template <typename T>
+ffi::Error push_traces(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta, Any e,
+                       Out e_out, Out read) {
+  const PushLanes<T> all(h, SD, S, cut, delta, e, e_out);
+  const int64_t m = all.m, threads = all.threads(pool);
+  const int64_t parts = parts_of_a_lane(all.lanes, threads, m);
+  parallel(pool, threads, all.lanes * parts, [&](int64_t item) {
+    const int64_t l = item / parts, part = item % parts;
+    std::vector<int64_t> steps(all.k);
+    all.push(l, part * m / parts, (part + 1) * m / parts, 0, all.n, steps.data(),
+             at<T>(*read, l, m * all.g * all.n), nullptr);
   });
+  return ffi::Error::Success();
+}
+
+// One work item is a few rows, or some units of these, of all lanes, one after another: the sum
+// does not depend on the threads.
+template <typename T>
+ffi::Error push_traces_added(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta, Any e,
+                             Out e_out, Out sum, Out odd) {
+  const PushLanes<T> all(h, SD, S, cut, delta, e, e_out);
+  const int64_t m = all.m, n = all.n, lanes = all.lanes, threads = all.threads(pool);
+  const int64_t tile = PushTraces<T>::kTile, tiles = ceil_div(n, tile);
+  const int64_t rows = std::min<int64_t>(kRowsAdded, m), blocks = ceil_div(m, rows);
+  const int64_t parts = std::clamp<int64_t>(ceil_div(threads, blocks), 1, tiles);
+  std::vector<T> found(blocks * parts * lanes);
+  parallel(pool, threads, blocks * parts, [&](int64_t item) {
+    const int64_t block = item / parts, part = item % parts;
+    const int64_t first = block * rows, end = std::min(first + rows, m);
+    const int64_t from = part * tiles / parts * tile;
+    const int64_t to = std::min((part + 1) * tiles / parts * tile, n);
+    T* out = at<T>(*sum, 0, 0);
+    for (int64_t i = first * all.g; i < end * all.g; ++i)
+      std::fill(out + i * n + from, out + i * n + to, T(0));
+    std::vector<int64_t> steps(all.k);
+    for (int64_t l = 0; l < lanes; ++l)
+      all.push(l, first, end, from, to, steps.data(), out, &found[item * lanes + l]);
+  });
+  T* each = at<T>(*odd, 0, 0);
+  std::fill(each, each + lanes, T(0));
+  for (size_t i = 0; i < found.size(); ++i) each[i % lanes] += found[i];
   return ffi::Error::Success();
 }
 
@@ -294,6 +351,12 @@ ffi::Error push_traces_any(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, 
                            Out e_out, Out read) {
   return by_type(push_traces<float>, push_traces<double>, pool, h, SD, S, cut, delta, e, e_out,
                  read);
+}
+
+ffi::Error push_traces_added_any(ffi::ThreadPool pool, Any h, Any SD, Any S, Any cut, Any delta,
+                                 Any e, Out e_out, Out sum, Out odd) {
+  return by_type(push_traces_added<float>, push_traces_added<double>, pool, h, SD, S, cut, delta,
+                 e, e_out, sum, odd);
 }
 
 }  // namespace
@@ -387,4 +450,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_push_traces, push_traces_any,
                                   .Arg<Any>()  // e (lanes, m, c, g, n)
                                   .Ret<Any>()  // e, the same memory
                                   .Ret<Any>()  // d.e (lanes, m, g, n), of the old e
+);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kronline_push_traces_added, push_traces_added_any,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Any>()  // h, S_t D_t, S_0, cut, delta, e, as above
+                                  .Arg<Any>()
+                                  .Arg<Any>()
+                                  .Arg<Any>()
+                                  .Arg<Any>()
+                                  .Arg<Any>()
+                                  .Ret<Any>()  // e, the same memory
+                                  .Ret<Any>()  // the sum of d.e over lanes (m, g, n)
+                                  .Ret<Any>()  // (lanes,): 0, or NaN where d.e is not finite
 );

@@ -4,6 +4,9 @@
 //   e[i,a,g,j] <- sum_b S[a,b,j] e[i,b,g,j] + sum_t h[t,i] SD[t,a,g,j]
 //
 // Steps in which h[t,i] is zero cost nothing: with symbols only one row is added to per step.
+//
+// Where only the sum of read over lanes is wanted, every lane adds to the same numbers, which stay in
+// the cache, and keeps `odd`: 0, or NaN if a number of its own was not finite.
 
 #pragma once
 
@@ -23,30 +26,34 @@ struct PushTraces {
   int64_t k, m, g, n;
   T* e;     // (m, c, g, n), in place
   T* read;  // (m, g, n)
+  T* odd;   // where read is added to; else null
 
-  // Rows from `first` to `end`; C slots.
+  // Rows from `first` to `end`, units from `from` to `to`; C slots.
   template <int C>
-  void rows(int64_t first, int64_t end, int64_t* steps) const {
+  void rows(int64_t first, int64_t end, int64_t from, int64_t to, int64_t* steps) const {
+    T nan[kTile] = {};
     for (int64_t i = first; i < end; ++i) {
       int64_t count = 0;
       for (int64_t t = 0; t < k; ++t)
         if (h[t * m + i] != 0) steps[count++] = t;
       for (int64_t gate = 0; gate < g; ++gate)
-        for (int64_t j = 0; j < n; j += kTile)
-          if (n - j >= kTile)
-            tile<C, kTile>(i, gate, j, kTile, steps, count);
+        for (int64_t j = from; j < to; j += kTile)
+          if (to - j >= kTile)
+            tile<C, kTile>(i, gate, j, kTile, steps, count, nan);
           else
-            tile<C, 0>(i, gate, j, n - j, steps, count);
+            tile<C, 0>(i, gate, j, to - j, steps, count, nan);
     }
+    for (int64_t x = 0; x < kTile && odd; ++x) *odd += nan[x];
   }
 
- private:
   static constexpr int64_t kTile = 32;
+
+ private:
 
   // `Width` units, or `rest` of them where that is 0, from unit j.
   template <int C, int Width>
   void tile(int64_t i, int64_t gate, int64_t j, int64_t rest, const int64_t* steps,
-            int64_t count) const {
+            int64_t count, T* nan) const {
     const int64_t width = Width ? Width : rest, slot = g * n;
     T* mine = e + i * C * slot + gate * n + j;
     T sum[C][kTile], seen[kTile] = {};
@@ -68,7 +75,13 @@ struct PushTraces {
         for (int64_t x = 0; x < width; ++x) sum[a][x] += factor * add[a * slot + x];
     }
     for (int a = 0; a < C; ++a) std::copy_n(sum[a], width, mine + a * slot);
-    std::copy_n(seen, width, read + (i * g + gate) * n + j);
+    T* out = read + (i * g + gate) * n + j;
+    if (!odd) {
+      std::copy_n(seen, width, out);
+    } else if (!silent) {
+      for (int64_t x = 0; x < width; ++x) out[x] += seen[x];
+      for (int64_t x = 0; x < width; ++x) nan[x] += seen[x] - seen[x];
+    }
   }
 };
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kronline.errors import whole_numbers
+from kronline.lanes import adding
 from kronline.linearised import Grads, Lin, Structure
 from kronline.linearised import gradients as gr
 from kronline.noise import Draws, Noise, repeat
@@ -77,7 +78,8 @@ class Average(Trace[Memory]):
         def copy(memory: Memory, noise: Noise) -> tuple[Grads, Memory]:
             return self.trace.segment(memory, steps, noise, delta, read)
 
-        grads, memory = jax.vmap(copy)(memory, noise)
+        with adding(False):  # over lanes, not over copies
+            grads, memory = jax.vmap(copy)(memory, noise)
         return self._mean(grads), memory
 
     def pull(self, memory: Memory, delta: Float[Array, " N"]) -> Grads:

@@ -52,11 +52,11 @@ class Crossed:
     def read(self, delta: Float[Array, " N"], *, auto: bool) -> Grads:
         """`δ_own·e + Σ_i u_i ⊗ (δ_above A_i)`, weighted."""
         dA = _pulled(self.few, self.pairs, _of_layers(self.traces.layers, delta))
-        return self.weighted(self.traces.read(self.tail * delta), dA, auto=auto)
+        return with_own(self.traces.read(self.tail * delta), self.weighted(dA, auto=auto))
 
-    def weighted(self, own: Grads, dA: dict[str, Float[Array, "p r n"]], *, auto: bool) -> Grads:
-        """The same from products with δ, `own` weighted; `auto`: pairs get that of least error."""
-        out = dict(own)
+    def weighted(self, dA: dict[str, Float[Array, "p r n"]], *, auto: bool) -> Grads:
+        """`Σ_i u_i ⊗ (δ_above A_i)`, weighted; `auto`: pairs get the weight of least error."""
+        out = {}
         for name, d in dA.items():
             weight = self.tail
             if name in self.few:
@@ -66,8 +66,13 @@ class Crossed:
                 if auto:
                     weight = weight * least_error(pairs.noise, pairs.energy)
                 part = Outer(pairs.U, weight * d)
-            out[name] = gr.add(out[name], part) if name in out else part
+            out[name] = part
         return out
+
+
+def with_own(own: Grads, above: Grads) -> Grads:
+    """The gradients from the rows inside a layer and from those above it, added up."""
+    return own | {name: gr.add(own[name], g) if name in own else g for name, g in above.items()}
 
 
 def start(structure: Structure, pairs: int, tail: float | Literal["auto"]) -> Crossed:
@@ -137,7 +142,8 @@ def segment(
         e = {name: memory.traces.e[name] for name in moved if name in memory.few}
         ds = _of_layers(traces.layers, d0)
         (few, pairs), dA = _pushed(memory, steps, feats, moved, e, signs, ds)
-    past = gr.unless_zero(d0, memory.weighted(own, dA, auto=auto))
+    # `own` is zero where δ is, by itself
+    past = with_own(own, gr.unless_zero(d0, memory.weighted(dA, auto=auto)))
     past = past if newest is None else gr.joined(newest, past)
     return past, replace(memory, traces=traces, few=few, pairs=pairs)
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kronline import native
-from kronline.lanes import lane_by_lane
+from kronline.lanes import added, adding, lane_by_lane
 from kronline.linearised import Grads, Layer, LayerWeight, Met, Structure
 from kronline.linearised import gradients as gr
 from kronline.linearised.layers import times
@@ -29,6 +29,7 @@ from kronline.show import called
 from kronline.traces.base import Read, Steps, Trace, since_reset
 
 Own = dict[str, Float[Array, "m c g n"]]  # e of each weight; slots and gates that count
+Part = Float[Array, "m g n"] | gr.Added  # δ·e of one weight
 CACHED = 1 << 24  # bytes of e that are worked on at once
 
 
@@ -48,7 +49,7 @@ class Traces:
         """δ of each weight's own layer."""
         return {w.name: layer.state(delta) for layer in self.layers for w in layer.weights}
 
-    def written(self, read: dict[str, Float[Array, "m g n"]]) -> Grads:
+    def written(self, read: dict[str, Part]) -> Grads:
         """`δ·e` in the shape of each weight: zero for gates that nothing is remembered of."""
         # as a sum of one part, to which the exact part's factors can be added unmultiplied
         return {
@@ -197,17 +198,26 @@ def _pushed(
     move: Move,
     cut: Bool[Array, ""],
     delta: Float[Array, "c n"],
-) -> tuple[Float[Array, "m c g n"], Float[Array, "m g n"]]:
-    """One weight, by the native kernel where there is one."""
-    args = (e, *move, cut, delta)
-    plain = lane_by_lane(_plain, CACHED)
-    if e.shape[1] > native.MOST_SLOTS or not native.usable((), e, *move, delta):
-        return plain(*args)
+) -> tuple[Float[Array, "m c g n"], Part]:
+    """One weight, by the native kernel where there is one; δ·e added up where that is enough."""
+    add = adding.value
+
+    def plain(*args: Any) -> tuple[Array, Part]:
+        e, read = lane_by_lane(_plain, CACHED)(*args)
+        return e, gr.Added(added(read), jnp.sum(0 * read)) if add else read
 
     def kernel(e: Array, feats: Array, SD: Array, S: Array, cut: Array, delta: Array) -> Any:
-        return native.push_traces(feats, SD, S, cut.astype(e.dtype), delta, e)
+        args = (feats, SD, S, cut.astype(e.dtype), delta, e)
+        if not add:
+            return native.push_traces(*args)
+        e, *read = native.push_traces_added(*args)
+        return e, gr.Added(*read)
 
-    return native.choose(kernel, plain, *args)
+    args = (e, *move, cut, delta)
+    if e.shape[1] > native.MOST_SLOTS or not native.usable((), e, *move, delta):
+        return plain(*args)
+    found: tuple[Array, Part] = native.choose(kernel, plain, *args)
+    return found
 
 
 def _plain(
