@@ -89,16 +89,21 @@ TRACES = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("path", "layout"),
+    [("native", kl.Vmap()), ("jax", kl.Vmap()), ("native", kl.Loop()), ("native", kl.Shard(1))],
+    ids=str,
+)
 @pytest.mark.parametrize("name", TRACES)
-def test_the_mean_gradient_is_that_of_the_lanes_own(name, path):
+def test_the_mean_gradient_is_that_of_the_lanes_own(name, path, layout):
     cell, estimator = TRACES[name]
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 3, (2, 6, 4))
     reset = np.zeros((6, 4), bool)
     reset[3, 1] = True
+    settings = (cell, kl.softmax(3), estimator, optax.sgd(0.1))
     with native.use(path == "native"):
-        learner = kl.Learner(cell, kl.softmax(3), estimator, optax.sgd(0.1), dtype="float64")
+        learner = kl.Learner(*settings, layout=layout, dtype="float64")
         state = learner.init(jax.random.key(0), 4)
         mean = learner.gradients(state, x, y, reset=reset)[1]
         own = learner.gradients(state, x, y, reset=reset, average=False)[1]
