@@ -85,8 +85,11 @@ class UnitM(Sensitivity):
     def vm(self, d: Vector) -> Float[Array, "r n"]:
         """`d M`, in O(n)."""
         q, _, n = self.D.shape
+        if q == 1:  # whose rounding is that of all runs so far
+            return jnp.einsum("ai,aki->ki", d.reshape(q, n), self.D)
+        # in one loop, where einsum would multiply many tiny matrices
         parts = [d[None, i * n : (i + 1) * n] * self.D[i] for i in range(q)]
-        return sum(parts[1:], parts[0])  # one loop; einsum would be a product of many tiny matrices
+        return sum(parts[1:], parts[0])
 
     def norm2(self) -> Float[Array, ""]:
         """`‖M‖² = ‖D‖²`."""
