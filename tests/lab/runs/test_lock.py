@@ -100,6 +100,36 @@ def test_of_hosts_that_come_at_once_one_gets_it(tmp_path, stale):
     assert lock.holder(tmp_path) is None
 
 
+def test_who_was_held_up_after_looking_takes_nothing_over(tmp_path, monkeypatch):
+    held_by(tmp_path, age=2 * lock.STALE)
+    real, others = lock._age, []
+
+    def slow(file):
+        age = real(file)
+        if not others:  # another host takes over between our look and what we do
+            others.append(hold(tmp_path, "sys.stdin.read()", "host1"))
+            assert others[0].stdout.readline() == "held\n"
+            monkeypatch.setattr(lock.os, "rename", None)  # the record may not be gone for a moment
+            monkeypatch.setattr(lock.os, "replace", None)
+        return age
+
+    monkeypatch.setattr(lock, "_age", slow)
+    with pytest.raises(UsageError, match="on host1, since"), lock.locked(tmp_path):
+        pass
+    assert lock.holder(tmp_path)["host"] == "host1"
+    assert others[0].communicate(timeout=60)[1] == ""
+
+
+def test_a_takeover_that_was_killed_is_not_for_ever(tmp_path):
+    held_by(tmp_path, age=2 * lock.STALE)
+    mark = tmp_path / f".{lock.HOLDER}.takeover"
+    mark.touch()
+    os.utime(mark, (0, 0))
+    with lock.locked(tmp_path) as held:
+        assert lock.holder(tmp_path)["id"] == held.id
+    assert sorted(f.name for f in tmp_path.iterdir()) == [lock.LOCK]
+
+
 def test_it_is_held_for_as_long_as_there_is_life_and_lost_for_good(tmp_path):
     holder = hold(tmp_path, "time.sleep(600)", more="lock.BEAT = 0.05")
     try:

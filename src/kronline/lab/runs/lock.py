@@ -33,6 +33,7 @@ FILES = (LOCK, HOLDER)
 BEAT = 10.0  # seconds between signs of life
 STALE = 60.0  # seconds without one, after which a holder on another host is gone
 SETTLE = 0.5  # seconds after a takeover in which another host may have done the same
+PAUSE = 0.02  # seconds between two looks
 LOOKS = 10  # at a lock that is taken: `in_use` holds it too, for a moment
 
 
@@ -73,7 +74,7 @@ def locked(path: Path) -> Iterator[Held]:
                 break
             if not again:
                 raise UsageError(_taken(path, holder(path)))
-            time.sleep(0.02)
+            time.sleep(PAUSE)
         held = Held(path, _myself())
         _claim(held)
         ended = threading.Event()
@@ -146,11 +147,33 @@ def _claim(held: Held) -> None:
             continue
         if not _here(found) and _age(file) < STALE:
             raise UsageError(_taken(held.path, found))
-        _remove(file, found.get("id"))
-        if not _here(found) and _put(file, held.record, os.link):
-            time.sleep(SETTLE)
+        with _alone(held.path) as alone:  # the record is there at every moment
+            if alone and (holder(held.path) or {}).get("id") == found.get("id"):
+                _put(file, held.record, os.replace)
+        time.sleep(SETTLE if alone and not _here(found) else PAUSE)
         if (holder(held.path) or {}).get("id") == held.id:
             return
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Whether nobody else, on any host, is about to take the folder over; for as long as it takes.
+
+    A host may look at a record, be held up, and take over what is long another's: so it looks again
+    when it is alone.
+    """
+    file = path / f".{HOLDER}.takeover"
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        if STALE <= _age(file) < float("inf"):  # whoever made it was killed
+            file.unlink(missing_ok=True)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _put(file: Path, record: dict[str, Any], place: Any) -> bool:
@@ -168,17 +191,6 @@ def _put(file: Path, record: dict[str, Any], place: Any) -> bool:
     finally:
         beside.unlink(missing_ok=True)
     return True
-
-
-def _remove(file: Path, known: str | None) -> None:
-    """Take a record away that was found to be of no use; one that took its place is put back."""
-    aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    with suppress(FileNotFoundError):  # another was first
-        os.rename(file, aside)
-        if (_read(aside) or {}).get("id") != known:
-            with suppress(OSError):
-                os.link(aside, file)
-        aside.unlink()
 
 
 def _age(file: Path) -> float:
