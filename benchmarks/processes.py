@@ -18,9 +18,9 @@ The simulation, and what it assumes:
   lanes, independently for each process and update: an update waits for the slowest of them;
 - the sum is a ring's: 2 (P - 1) messages, one behind the other, each of 1/P of the gradient:
   `t = 2 (P - 1) (latency + bytes / (P bandwidth))`. Where all get the factors of all lanes instead,
-  because it is less (`lanes/over.py`), these are P - 1 messages, each of one process's factors. Latency
-  and bandwidth are fitted to measured sums of two and four processes over loopback; for 10 and
-  100 Gbit/s they are what is written here;
+  because it is less (`lanes/over.py`), these are P - 1 messages, each of one process's factors.
+  Latency and bandwidth are fitted to measured sums of two and four processes over loopback; for
+  10 and 100 Gbit/s they are what is written here;
 - every process has a core and a full-duplex link of its own, switches are never the limit.
 """
 
